@@ -1,0 +1,313 @@
+//! Brings a cloud up, or makes a running one what was asked for. Safe to interrupt and to repeat.
+
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::Api;
+use kube::runtime::wait::await_condition;
+
+use crate::artifact::{Executables, tail};
+use crate::control::{Conversation, Reply, Request};
+use crate::layout::Layout;
+use crate::network::NodeIndex;
+use crate::parts::{Blueprint, GPU_RESOURCE, ensure_password};
+use crate::pki::Pki;
+use crate::problem::Problem;
+use crate::process::elapsed;
+use crate::progress::Progress;
+use crate::settings::{Ask, KUBERNETES, Settings, Shape};
+use crate::supervisor::{Snapshot, State};
+use crate::{existing, host, image, preflight};
+
+/// All parts together; generous, since a busy machine is no fault.
+const READY_LIMIT: Duration = Duration::from_secs(240);
+const NODE_LIMIT: Duration = Duration::from_secs(120);
+/// A part that came back this often is not going to.
+const HOPELESS: u32 = 5;
+/// A kubelet renews its lease every ten seconds.
+const FRESH_LEASE: Duration = Duration::from_secs(25);
+
+pub async fn up(layout: Layout, ask: Ask) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let progress = Progress::new();
+    preflight::check_directory(&layout)?;
+    let _turn = take_turn(&layout)?;
+    let ask = Ask { existing: ask.existing.as_deref().map(existing::resolve).transpose()?, ..ask };
+    if let Some(kubeconfig) = &ask.existing {
+        progress.say(&existing::look(kubeconfig).await?.plan(kubeconfig));
+    }
+    let settings = settle(&layout, ask).await?;
+    let executables = Executables::find()?;
+    let built = settings.shape() == Shape::Existing || executables.kube.exists();
+    preflight::check_space(&layout, &crate::artifact::cache()?, built)?;
+    executables.ensure(&settings, progress).await?;
+    if settings.shape() == Shape::Full {
+        image::ensure_cached(&executables, progress).await?;
+    }
+    let blueprint = Blueprint::new(settings, layout, executables)?;
+    Pki::of(&blueprint.layout).ensure(&blueprint.settings)?;
+    ensure_password(&blueprint.layout.database_password())?;
+    link_commands(&blueprint)?;
+    preflight::check_ports(&blueprint)?;
+    blueprint.settings.store(&blueprint.layout)?;
+
+    ensure_supervisor(&blueprint).await?;
+    let Some(apply) = Conversation::start(&blueprint.layout.socket(), &Request::Apply).await? else {
+        anyhow::bail!("the supervisor ended; see ./dev logs supervisor")
+    };
+    apply.done().await?;
+    start(&blueprint, progress).await?;
+    progress.say(&summary(&blueprint, started.elapsed()));
+    Ok(())
+}
+
+/// Two `up` at once would get in each other's way.
+fn take_turn(layout: &Layout) -> anyhow::Result<std::fs::File> {
+    let file = std::fs::File::create(layout.root().join("up.lock"))?;
+    file.try_lock().map_err(|_| Problem::Busy { directory: layout.root().into() })?;
+    Ok(file)
+}
+
+/// The settings of this cloud, with a network that is ours from here on.
+async fn settle(layout: &Layout, ask: Ask) -> anyhow::Result<Settings> {
+    let stored = Settings::load(layout)?;
+    let shape_asked = if ask.existing.is_some() || ask.nodes == Some(0) { Shape::Existing } else { Shape::Full };
+    preflight::check_root(stored.as_ref().map_or(shape_asked, Settings::shape))?;
+    if shape_asked != Shape::Full {
+        return Settings::merge(stored, &ask, || anyhow::bail!("a cloud without nodes has no network"));
+    }
+    // Held until the bridge stands: a second cloud then sees the network as taken.
+    let _host = host::lock_host()?;
+    let free = if stored.is_none() && ask.network.is_none() { Some(host::free_network().await?) } else { None };
+    let settings = Settings::merge(stored, &ask, || free.context("a network was named"))?;
+    if settings.shape() == Shape::Full {
+        host::check_network(layout, settings.network).await?;
+        host::Host::new(layout, settings.network)?.ensure_bridge().await?;
+    }
+    Ok(settings)
+}
+
+/// `PATH` gets one directory with links into the caches.
+fn link_commands(blueprint: &Blueprint) -> anyhow::Result<()> {
+    let bin = blueprint.layout.bin();
+    std::fs::create_dir_all(&bin)?;
+    for (name, target) in [("kubectl", &blueprint.executables.kube), ("odc", &blueprint.executables.odc)] {
+        let link = bin.join(name);
+        if std::fs::read_link(&link).is_ok_and(|now| now == *target) {
+            continue;
+        }
+        let next = bin.join(format!(".{name}.next"));
+        let _ = std::fs::remove_file(&next);
+        std::os::unix::fs::symlink(target, &next)
+            .and_then(|()| std::fs::rename(&next, &link))
+            .with_context(|| format!("linking {}", link.display()))?;
+    }
+    Ok(())
+}
+
+/// One of this very build: an older one hands over, and the parts do not notice.
+async fn ensure_supervisor(blueprint: &Blueprint) -> anyhow::Result<()> {
+    let layout = &blueprint.layout;
+    if let Some(mut hello) = Conversation::start(&layout.socket(), &Request::Hello).await? {
+        match hello.next().await? {
+            Some(Reply::Hello { build, .. }) if build == blueprint.executables.build => return Ok(()),
+            _ => {
+                if let Some(conversation) = Conversation::start(&layout.socket(), &Request::HandOver).await? {
+                    conversation.done().await?;
+                }
+            }
+        }
+    }
+    super::down::wait_for_lock(layout).await?;
+    let log = layout.log_of("supervisor");
+    std::fs::create_dir_all(layout.logs())?;
+    let output = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(&log)
+        .with_context(|| format!("opening {}", log.display()))?;
+    let mut child = Command::new(&blueprint.executables.odc)
+        .args(["local", "supervise", "--dir"])
+        .arg(layout.root())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()
+        .context("starting the supervisor")?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Conversation::start(&layout.socket(), &Request::Hello).await?.is_none() {
+        let ended = child.try_wait()?.is_some();
+        anyhow::ensure!(
+            !ended && Instant::now() < deadline,
+            "the supervisor did not start; its last lines:\n{}",
+            tail(&std::fs::read_to_string(&log).unwrap_or_default(), 10)
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+async fn start(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> {
+    let note = Mutex::new(String::new());
+    let waiting = watch_parts(blueprint, |snapshot| {
+        if let Ok(mut note) = note.lock() {
+            *note = waiting_for(snapshot);
+        }
+    });
+    let shown = || note.lock().map(|note| note.clone()).unwrap_or_default();
+    progress.step_with("starting the parts", waiting, shown).await?;
+    if blueprint.settings.shape() == Shape::Full {
+        let client = crate::cluster::client(&blueprint.layout.kubeconfig()).await?;
+        let ready = async {
+            for node in blueprint.settings.running_nodes() {
+                node_ready(&client, blueprint, node).await?;
+            }
+            Ok(())
+        };
+        progress.step("waiting for the nodes", ready).await?;
+    }
+    Ok(())
+}
+
+fn waiting_for(snapshot: &Snapshot) -> String {
+    let names: Vec<&str> =
+        snapshot.iter().filter(|(_, status)| status.state == State::Starting).map(|(name, _)| name.as_str()).collect();
+    names.join(", ")
+}
+
+pub(super) async fn parts_ready(blueprint: &Blueprint) -> anyhow::Result<()> {
+    watch_parts(blueprint, |_| ()).await
+}
+
+/// Follows the supervisor until all parts are ready, or one is hopeless.
+async fn watch_parts(blueprint: &Blueprint, mut see: impl FnMut(&Snapshot)) -> anyhow::Result<()> {
+    let wanted: Vec<String> = blueprint.parts().into_iter().map(|part| part.name).collect();
+    let mut last = Snapshot::new();
+    let following = async {
+        let Some(mut conversation) = Conversation::start(&blueprint.layout.socket(), &Request::Watch).await? else {
+            return Err(Problem::NotRunning { directory: blueprint.layout.root().into() }.into());
+        };
+        while let Some(reply) = conversation.next().await? {
+            let Reply::Parts(snapshot) = reply else { continue };
+            see(&snapshot);
+            last.clone_from(&snapshot);
+            if wanted.iter().all(|name| snapshot.get(name).is_some_and(|status| status.state == State::Ready)) {
+                return Ok(());
+            }
+            if let Some((name, status)) =
+                snapshot.iter().find(|(_, status)| status.restarts >= HOPELESS && status.state == State::BackOff)
+            {
+                return Err(not_ready(blueprint, name, &status.message, Duration::ZERO).into());
+            }
+        }
+        anyhow::bail!("the supervisor ended; see ./dev logs supervisor")
+    };
+    if let Ok(result) = tokio::time::timeout(READY_LIMIT, following).await {
+        return result;
+    }
+    let (name, reason) = last
+        .iter()
+        .find(|(_, status)| status.state != State::Ready && status.state != State::Waiting)
+        .map_or(("supervisor".to_owned(), String::new()), |(name, status)| (name.clone(), status.message.clone()));
+    Err(not_ready(blueprint, &name, &reason, READY_LIMIT).into())
+}
+
+fn not_ready(blueprint: &Blueprint, part: &str, reason: &str, waited: Duration) -> Problem {
+    let log = std::fs::read(blueprint.layout.log_of(part)).unwrap_or_default();
+    let reason = if waited.is_zero() { format!("it ended {HOPELESS} times: {reason}") } else { reason.into() };
+    Problem::NotReady {
+        part: part.into(),
+        seconds: waited.as_secs(),
+        reason,
+        tail: tail(&String::from_utf8_lossy(&log), 10),
+    }
+}
+
+/// Ready, by a kubelet that is alive now: the object may still speak of the last time it was up.
+pub(super) async fn node_ready(client: &Client, blueprint: &Blueprint, node: NodeIndex) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    let fresh = |lease: Option<&Lease>| {
+        let renewed = lease.and_then(|lease| lease.spec.as_ref()).and_then(|spec| spec.renew_time.as_ref());
+        renewed.is_some_and(|at| {
+            at.0.duration_until(jiff::Timestamp::now())
+                < jiff::SignedDuration::try_from(FRESH_LEASE).unwrap_or_default()
+        })
+    };
+    tokio::time::timeout(NODE_LIMIT, await_condition(leases, &node.to_string(), fresh))
+        .await
+        .map_err(|_| not_ready(blueprint, &format!("{node}/kubelet"), "its node has no lease", NODE_LIMIT))??;
+    let gpus = usize::from(blueprint.settings.gpus)
+        .saturating_sub(std::fs::read_dir(blueprint.layout.ill_gpus(node)).into_iter().flatten().count());
+    let enough = gpus_are(gpus);
+    await_node(Api::all(client.clone()), node, move |node| existing::is_ready(node) && enough(node)).await
+}
+
+pub(super) fn gpus_are(count: usize) -> impl Fn(&Node) -> bool {
+    move |node| {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let shown = allocatable
+            .and_then(|all| all.get(GPU_RESOURCE))
+            .map_or(0, |quantity| quantity.0.parse().unwrap_or(usize::MAX));
+        shown == count
+    }
+}
+
+pub(super) async fn await_node(nodes: Api<Node>, node: NodeIndex, holds: impl Fn(&Node) -> bool) -> anyhow::Result<()> {
+    let condition = |object: Option<&Node>| object.is_some_and(&holds);
+    tokio::time::timeout(NODE_LIMIT, await_condition(nodes, &node.to_string(), condition))
+        .await
+        .with_context(|| format!("{node} is not as expected after {} s; see `kubectl describe node {node}` and ./dev logs {node}/kubelet", NODE_LIMIT.as_secs()))??;
+    Ok(())
+}
+
+fn summary(blueprint: &Blueprint, took: Duration) -> String {
+    let settings = &blueprint.settings;
+    let took = elapsed(took);
+    let next = |lines: &[(&str, &str)]| {
+        lines.iter().map(|(command, about)| format!("  {command:<26}{about}\n")).collect::<String>()
+    };
+    match settings.shape() {
+        Shape::Existing => {
+            let lines = [
+                ("eval \"$(./dev env)\"", "use it in this shell: kubectl, psql"),
+                ("./dev down", "stop PostgreSQL, keep its state"),
+            ];
+            format!("\nReady ({took}): the existing cluster, and PostgreSQL beside it.\n\n{}", next(&lines))
+        }
+        Shape::ControlPlane => {
+            let lines =
+                [("eval \"$(./dev env)\"", "use it in this shell: kubectl"), ("./dev down", "stop it, keep its state")];
+            format!("\nReady ({took}): a control plane without nodes, Kubernetes {KUBERNETES}.\n\n{}", next(&lines))
+        }
+        Shape::Full => {
+            let mut about = vec![
+                format!("{} node{}", settings.nodes, if settings.nodes == 1 { "" } else { "s" }),
+                format!("{} GPUs each", settings.gpus),
+            ];
+            if settings.simulated_nodes > 0 {
+                about.push(format!("{} simulated nodes", settings.simulated_nodes));
+            }
+            let stopped: Vec<&str> = settings.stopped.iter().map(String::as_str).collect();
+            if !stopped.is_empty() {
+                about.push(format!("{} taken away (odc local node start …)", stopped.join(", ")));
+            }
+            let lines = [
+                ("eval \"$(./dev env)\"", "use it in this shell: kubectl, psql, odc"),
+                ("kubectl get nodes", "see that it is a real cluster"),
+                ("./dev status", "what runs and how much memory it takes"),
+                ("./dev down", "stop it, keep its state"),
+            ];
+            format!(
+                "\nYour cloud is ready ({took}): {}, Kubernetes {KUBERNETES}.\n\n{}",
+                about.join(", "),
+                next(&lines)
+            )
+        }
+    }
+}

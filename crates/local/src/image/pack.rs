@@ -1,0 +1,223 @@
+//! Writes OCI layouts: one compressed layer, a configuration, a manifest.
+//!
+//! The same content gives the same bytes, so an image's name in the cache is its content.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use oci_spec::image::{
+    Arch, Config, Descriptor, ImageConfiguration, ImageIndexBuilder, ImageManifestBuilder, MediaType, OciLayoutBuilder,
+    Os, RootFsBuilder, SCHEMA_VERSION, Sha256Digest,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::cache;
+
+/// Images of our own programs run as nobody in particular.
+const USER: u32 = 65532;
+
+/// Where the image of this very binary lies or will lie: `NAME.HASH`.
+pub(super) fn cached(binary: &Path) -> anyhow::Result<PathBuf> {
+    let name = binary
+        .file_name()
+        .and_then(|name| name.to_str())
+        .with_context(|| format!("{} has no usable name", binary.display()))?;
+    let mut file = File::open(binary).with_context(|| format!("reading {}", binary.display()))?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).with_context(|| format!("reading {}", binary.display()))? {
+            0 => break,
+            read => hash.update(&buffer[..read]),
+        }
+    }
+    Ok(cache()?.join(format!("{name}.{}", &hex(&hash.finalize())[..12])))
+}
+
+/// A minimal image: the static binary, and a user for it.
+pub(super) fn binary(binary: &Path, layout: &Path) -> anyhow::Result<()> {
+    let name = binary
+        .file_name()
+        .and_then(|name| name.to_str())
+        .with_context(|| format!("{} has no usable name", binary.display()))?;
+    let mut config = Config::default();
+    config
+        .set_entrypoint(Some(vec![format!("/{name}")]))
+        .set_user(Some(format!("{USER}:{USER}")))
+        .set_working_dir(Some("/".into()));
+    write_layout(layout, config, |layer| {
+        let mut archive = tar::Builder::new(layer);
+        for (path, text) in [
+            ("etc/passwd", format!("root:x:0:0:root:/:/sbin/nologin\nodc:x:{USER}:{USER}:odc:/:/sbin/nologin\n")),
+            ("etc/group", format!("root:x:0:\nodc:x:{USER}:\n")),
+        ] {
+            archive.append_data(&mut header(text.len() as u64, 0o644), path, text.as_bytes())?;
+        }
+        let file = File::open(binary)?;
+        archive.append_data(&mut header(file.metadata()?.len(), 0o755), name, file)?;
+        archive.finish()
+    })
+}
+
+/// Writes the layout beside its place and moves it there when it is complete.
+pub(super) fn write_layout(
+    layout: &Path,
+    config: Config,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let work = layout.with_file_name(format!(
+        "{}.new-{}",
+        layout.file_name().and_then(|name| name.to_str()).unwrap_or_default(),
+        std::process::id()
+    ));
+    let blobs = work.join("blobs/sha256");
+    std::fs::create_dir_all(&blobs)?;
+
+    let unnamed = work.join("layer");
+    let mut compressed = Hashing::new(io::BufWriter::new(File::create(&unnamed)?));
+    // Loopback is faster than any compressor, and the cache is not precious.
+    let mut plain = Hashing::new(GzEncoder::new(&mut compressed, Compression::fast()));
+    fill(&mut plain)?;
+    let (content, encoder) = plain.finish();
+    encoder.finish()?;
+    let size = compressed.written;
+    let (digest, writer) = compressed.finish();
+    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    std::fs::rename(&unnamed, blobs.join(&digest))?;
+    let layer = descriptor(MediaType::ImageLayerGzip, size, &digest)?;
+
+    let mut image = ImageConfiguration::default();
+    image
+        .set_architecture(architecture())
+        .set_os(Os::Linux)
+        .set_config(Some(config))
+        .set_rootfs(RootFsBuilder::default().typ("layers").diff_ids(vec![format!("sha256:{content}")]).build()?);
+    let config = write_blob(&blobs, MediaType::ImageConfig, &serde_json::to_vec(&image)?)?;
+    let manifest = ImageManifestBuilder::default()
+        .schema_version(SCHEMA_VERSION)
+        .media_type(MediaType::ImageManifest)
+        .config(config)
+        .layers(vec![layer])
+        .build()?;
+    let manifest = write_blob(&blobs, MediaType::ImageManifest, &serde_json::to_vec(&manifest)?)?;
+    let index = ImageIndexBuilder::default()
+        .schema_version(SCHEMA_VERSION)
+        .media_type(MediaType::ImageIndex)
+        .manifests(vec![manifest])
+        .build()?;
+    std::fs::write(work.join("index.json"), serde_json::to_vec(&index)?)?;
+    let mark = OciLayoutBuilder::default().image_layout_version("1.0.0").build()?;
+    std::fs::write(work.join("oci-layout"), serde_json::to_vec(&mark)?)?;
+
+    match std::fs::rename(&work, layout) {
+        // Somebody else made the same image meanwhile; the same content is the same image.
+        Err(_) if layout.exists() => std::fs::remove_dir_all(&work)?,
+        other => other.with_context(|| format!("keeping {}", layout.display()))?,
+    }
+    Ok(())
+}
+
+/// The digest a registry knows the image by.
+pub(super) fn manifest_digest(layout: &Path) -> anyhow::Result<String> {
+    let index = oci_spec::image::ImageIndex::from_file(layout.join("index.json"))
+        .with_context(|| format!("reading {}", layout.display()))?;
+    Ok(index.manifests().first().context("an image layout without an image")?.digest().to_string())
+}
+
+fn write_blob(blobs: &Path, kind: MediaType, bytes: &[u8]) -> anyhow::Result<Descriptor> {
+    let digest = hex(&Sha256::digest(bytes));
+    std::fs::write(blobs.join(&digest), bytes)?;
+    descriptor(kind, bytes.len() as u64, &digest)
+}
+
+fn descriptor(kind: MediaType, size: u64, digest: &str) -> anyhow::Result<Descriptor> {
+    let digest: Sha256Digest = digest.parse()?;
+    Ok(Descriptor::new(kind, size, digest))
+}
+
+fn header(size: u64, mode: u32) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(mode);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
+fn architecture() -> Arch {
+    if cfg!(target_arch = "aarch64") { Arch::ARM64 } else { Arch::Amd64 }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Hashes and counts what passes through.
+struct Hashing<W> {
+    inner: W,
+    hash: Sha256,
+    written: u64,
+}
+
+impl<W> Hashing<W> {
+    fn new(inner: W) -> Self {
+        Self { inner, hash: Sha256::new(), written: 0 }
+    }
+
+    fn finish(self) -> (String, W) {
+        (hex(&self.hash.finalize()), self.inner)
+    }
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(buffer)?;
+        self.hash.update(&buffer[..written]);
+        self.written += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_binary_packs_to_the_same_image() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        std::fs::write(&program, "#!static").unwrap();
+        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
+        binary(&program, &one).unwrap();
+        binary(&program, &two).unwrap();
+        assert_eq!(manifest_digest(&one).unwrap(), manifest_digest(&two).unwrap());
+    }
+
+    #[test]
+    fn every_blob_is_named_by_its_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("program");
+        std::fs::write(&program, vec![7; 100_000]).unwrap();
+        let layout = directory.path().join("image");
+        binary(&program, &layout).unwrap();
+        let mut seen = 0;
+        for blob in std::fs::read_dir(layout.join("blobs/sha256")).unwrap() {
+            let path = blob.unwrap().path();
+            assert_eq!(
+                path.file_name().unwrap().to_str().unwrap(),
+                hex(&Sha256::digest(std::fs::read(&path).unwrap()))
+            );
+            seen += 1;
+        }
+        assert_eq!(seen, 3);
+    }
+}

@@ -1,0 +1,51 @@
+//! `odc`: every role of the Open Developer Cloud in one executable.
+
+mod local;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "odc",
+    version,
+    about = "The Open Developer Cloud: every server role in one executable",
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    /// A whole cloud on this machine: real Kubernetes, PostgreSQL, a registry
+    Local(local::Local),
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // Two TLS back ends in one process would leave the choice to chance.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let cli = Cli::parse();
+    let result = match cli.role {
+        Role::Local(local) => local.run().await,
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            use std::io::Write as _;
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever read our output has seen enough.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}
