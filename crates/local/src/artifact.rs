@@ -17,6 +17,7 @@ use crate::settings::{KUBERNETES, Settings, Shape};
 
 /// The lines of a failed build people need to see.
 const TAIL_LINES: usize = 15;
+const LONGEST_LINE: usize = 300;
 
 /// A Go module and what is built from it.
 struct Module {
@@ -95,15 +96,27 @@ impl Executables {
 
     /// Builds what these settings need and is missing.
     pub async fn ensure(&self, settings: &Settings, progress: Progress) -> anyhow::Result<()> {
-        if settings.shape() == Shape::Existing {
-            return Ok(());
-        }
-        KUBE.ensure(progress).await?;
-        if settings.shape() == Shape::Full {
-            COREDNS.ensure(progress).await?;
+        match settings.shape() {
+            Shape::Existing => return Ok(()),
+            Shape::ControlPlane => self.ensure_control_plane(progress).await?,
+            Shape::Full => {
+                self.ensure_control_plane(progress).await?;
+                COREDNS.ensure(progress).await?;
+            }
         }
         if settings.simulated_nodes > 0 {
             KWOK.ensure(progress).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn ensure_control_plane(&self, progress: Progress) -> anyhow::Result<()> {
+        KUBE.ensure(progress).await
+    }
+
+    pub async fn ensure_all(&self, progress: Progress) -> anyhow::Result<()> {
+        for module in [KUBE, COREDNS, KWOK] {
+            module.ensure(progress).await?;
         }
         Ok(())
     }
@@ -132,14 +145,20 @@ impl Module {
 
     fn arguments(&self) -> Vec<String> {
         let mut link = String::from("-s -w");
-        if self.name == "kube" {
+        if self.name == KUBE.name {
             let minor = KUBERNETES.trim_start_matches("v1.").split('.').next().unwrap_or_default();
-            for (name, value) in
-                [("gitVersion", KUBERNETES), ("gitMajor", "1"), ("gitMinor", minor), ("gitTreeState", "clean")]
-            {
-                use std::fmt::Write as _;
-                // Writing to a string cannot fail.
-                let _ = write!(link, " -X k8s.io/component-base/version.{name}={value}");
+            // What a release build would say of itself; the default of the commit is a template nobody filled in.
+            let facts = [
+                ("gitVersion", KUBERNETES),
+                ("gitMajor", "1"),
+                ("gitMinor", minor),
+                ("gitTreeState", "clean"),
+                ("gitCommit", ""),
+            ];
+            for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
+                for (name, value) in facts {
+                    link += &format!(" -X {package}.{name}={value}");
+                }
             }
         }
         vec!["build".into(), "-trimpath".into(), "-buildvcs=false".into(), "-ldflags".into(), link]
@@ -254,9 +273,14 @@ fn unreachable(text: &str) -> bool {
     .any(|sign| text.contains(sign))
 }
 
+/// The last lines with something in them, none longer than people read.
 pub fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
+    let shorten = |line: &&str| match line.char_indices().nth(LONGEST_LINE) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => (*line).to_owned(),
+    };
+    all[all.len().saturating_sub(lines)..].iter().map(shorten).collect::<Vec<_>>().join("\n")
 }
 
 /// Held while one piece is being made; a second maker waits and then finds it done.
@@ -305,6 +329,7 @@ mod tests {
     fn the_tail_is_the_last_lines_with_something_in_them() {
         assert_eq!(tail("a\n\nb\nc\n", 2), "b\nc");
         assert_eq!(tail("a", 2), "a");
+        assert_eq!(tail(&"ä".repeat(301), 1), format!("{}…", "ä".repeat(300)));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::artifact::{Executables, home};
 use crate::layout::Layout;
 use crate::parts::Blueprint;
 use crate::problem::Problem;
+use crate::progress::Progress;
 use crate::settings::Settings;
 
 pub use crate::daemon::supervise;
@@ -34,6 +35,16 @@ pub fn layout(named: Option<PathBuf>) -> anyhow::Result<Layout> {
         },
     };
     std::path::absolute(&root).map(Layout::new).with_context(|| format!("finding {}", root.display()))
+}
+
+/// Builds everything a cloud may need, so that no later step has to wait for it.
+pub async fn build(control_plane: bool) -> anyhow::Result<()> {
+    let (executables, progress) = (Executables::find()?, Progress::new());
+    if control_plane {
+        return executables.ensure_control_plane(progress).await;
+    }
+    executables.ensure_all(progress).await?;
+    crate::image::ensure_cached(&executables, progress).await
 }
 
 /// Packs one of our static executables and puts it into the cloud; gives the name pods use.

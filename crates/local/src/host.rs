@@ -27,13 +27,16 @@ const CONTAINER_GRACE: Duration = Duration::from_secs(10);
 const KILL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Directories that belong to a node alone: what the kubelet, containerd and CNI plugins write at fixed paths.
-const OWN_DIRECTORIES: [(&str, &str); 5] = [
+const OWN_DIRECTORIES: [(&str, &str); 6] = [
     ("/var/lib/kubelet", "kubelet"),
     ("/var/lib/cni", "cni"),
     ("/var/log/pods", "pods"),
     ("/var/log/containers", "containers"),
-    ("/run/containerd", "run"),
+    ("/run/containerd", "run/containerd"),
+    ("/run/netns", "run/netns"),
 ];
+/// Of these, what a machine loses when it is switched off.
+const VOLATILE: &str = "run";
 
 #[derive(Clone, Debug)]
 pub struct Host {
@@ -149,18 +152,25 @@ table ip {table} {{
             run("mount", &["--make-private", &place]).await?;
         }
         std::fs::write(&pin, "")?;
+        let directory = self.layout.node(node);
+        if directory.join(VOLATILE).exists() {
+            std::fs::remove_dir_all(directory.join(VOLATILE))
+                .with_context(|| format!("clearing {}", directory.display()))?;
+        }
         let mut script = String::from(
-            "set -e\n\
-             mount --make-rshared /\n\
-             # Other nodes' network namespaces would be held alive by our copy of their pins.\n\
-             while read -r _ _ _ _ at _; do case $at in /run/netns/*|/var/run/netns/*) umount -l \"$at\";; esac; done < /proc/self/mountinfo\n",
+            "set -e
+mount --make-rshared /
+# Our copy of their pins would hold the network namespaces of other nodes alive.
+while read -r _ _ _ _ at _; do
+  case $at in /run/netns/* | /var/run/netns/*) umount -l \"$at\" ;; esac
+done < /proc/self/mountinfo
+",
         );
         for (inside, outside) in OWN_DIRECTORIES {
-            let outside = self.layout.node(node).join(outside);
+            let outside = directory.join(outside);
             std::fs::create_dir_all(&outside)?;
             std::fs::create_dir_all(inside).with_context(|| format!("making {inside}"))?;
-            use std::fmt::Write as _;
-            writeln!(script, "mount --bind '{}' {inside}", outside.display())?;
+            script += &format!("mount --bind '{}' {inside}\n", outside.display());
         }
         let pinned = format!("--mount={}", pin.display());
         run("unshare", &[&pinned, "--propagation", "slave", "sh", "-c", &script]).await?;
@@ -261,13 +271,15 @@ pub fn lock_host() -> anyhow::Result<std::fs::File> {
     Ok(file)
 }
 
-/// A network nothing on this machine uses.
-pub async fn free_network() -> anyhow::Result<Network> {
+/// A network nothing on this machine uses. Each cloud starts looking elsewhere, so that one which is down just now most
+/// likely finds its own still free.
+pub async fn free_network(layout: &Layout) -> anyhow::Result<Network> {
     let used = used_networks().await?;
-    CANDIDATES
-        .map(Network::Bridge)
-        .find(|network| !used.iter().any(|(cidr, _)| network.overlaps(*cidr)))
-        .ok_or_else(|| Problem::NoFreeNetwork.into())
+    let all: Vec<Network> = CANDIDATES.map(Network::Bridge).collect();
+    let first = layout.id().spread(all.len());
+    let mut in_turn = all.iter().cycle().skip(first).take(all.len());
+    let free = in_turn.find(|network| !used.iter().any(|(cidr, _)| network.overlaps(*cidr)));
+    free.copied().ok_or_else(|| Problem::NoFreeNetwork.into())
 }
 
 /// Refuses a network somebody else uses; our own bridge may be there already.

@@ -121,6 +121,11 @@ impl Layout {
 pub struct CloudId(String);
 
 impl CloudId {
+    /// A number below `choices` that differs between most clouds.
+    pub fn spread(&self, choices: usize) -> usize {
+        usize::from_str_radix(&self.0, 16).unwrap_or_default() % choices.max(1)
+    }
+
     /// Link names may have 15 characters at most.
     pub fn bridge(&self) -> String {
         format!("odc{}", self.0)

@@ -4,6 +4,7 @@
 //! the cluster: the roles of ODC are installed like on any other.
 
 pub mod artifact;
+pub mod bound;
 pub mod cgroup;
 pub mod cluster;
 pub mod command;

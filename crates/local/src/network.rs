@@ -114,7 +114,7 @@ impl FromStr for Network {
         if text == "loopback" {
             return Ok(Self::Loopback);
         }
-        let cidr: Cidr = text.parse().map_err(|_| BadNetwork(text.into()))?;
+        let cidr: Cidr = text.parse().map_err(|()| BadNetwork(text.into()))?;
         match (cidr.0.octets(), cidr.1) {
             ([10, octet, 0, 0], 16) => Ok(Self::Bridge(octet)),
             _ => Err(BadNetwork(text.into())),

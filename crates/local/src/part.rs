@@ -22,6 +22,8 @@ pub struct Part {
     pub name: String,
     /// Written before every start.
     pub files: Vec<TextFile>,
+    /// What puts the command into its place (namespaces, another user) and becomes it.
+    pub wrapper: Vec<OsString>,
     pub command: Vec<OsString>,
     pub environment: Vec<(String, String)>,
     /// Started only when all of these are ready; ended before any of them.
@@ -96,6 +98,7 @@ impl Part {
         Self {
             name: name.into(),
             files: Vec::new(),
+            wrapper: Vec::new(),
             command: Vec::new(),
             environment: Vec::new(),
             needs: Vec::new(),
@@ -109,6 +112,12 @@ impl Part {
     #[must_use]
     pub fn command<T: Into<OsString>>(mut self, words: impl IntoIterator<Item = T>) -> Self {
         self.command.extend(words.into_iter().map(Into::into));
+        self
+    }
+
+    #[must_use]
+    pub fn wrapper<T: Into<OsString>>(mut self, words: impl IntoIterator<Item = T>) -> Self {
+        self.wrapper.extend(words.into_iter().map(Into::into));
         self
     }
 
@@ -163,7 +172,7 @@ impl Part {
     /// Changes with everything that would make the running process another one.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
-        for word in &self.command {
+        for word in self.wrapper.iter().chain(&self.command) {
             hash.update(word.as_encoded_bytes());
             hash.update([0]);
         }

@@ -77,7 +77,11 @@ impl Blueprint {
 
     /// Objects every cluster has: rights of the components, the DNS Service, simulated nodes.
     fn cluster(&self) -> Part {
-        self.own_job("cluster").needs("apiserver")
+        let Settings { simulated_nodes, gpus, .. } = &self.settings;
+        // It reads them itself; here they make it another job, so that it is done again.
+        self.own_job("cluster")
+            .needs("apiserver")
+            .environment("ODC_SIMULATED", format!("{simulated_nodes} with {gpus} GPUs"))
     }
 
     /// The images pods start from, put into the registry.

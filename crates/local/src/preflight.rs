@@ -35,8 +35,8 @@ pub fn check_directory(layout: &Layout) -> anyhow::Result<()> {
     );
     anyhow::ensure!(
         !layout.root().as_os_str().as_encoded_bytes().iter().any(|byte| b"'\"\n\\".contains(byte)),
-        "the state directory {:?} has quotes, backslashes or line breaks in its name, which configuration files cannot hold.\nUse another one: ODC_LOCAL_DIR=… ./dev up",
-        layout.root()
+        "the state directory {} has quotes, backslashes or line breaks in its name, which configuration files cannot hold.\nUse another one: ODC_LOCAL_DIR=… ./dev up",
+        layout.root().display()
     );
     std::fs::create_dir_all(layout.root()).with_context(|| format!("making {}", layout.root().display()))
 }
@@ -79,8 +79,8 @@ pub fn check_ports(blueprint: &Blueprint) -> Result<(), Problem> {
         ("registry", ports.registry),
         ("postgres", ports.postgres),
     ];
-    let parts = blueprint.parts();
-    for (part, port) in wanted.into_iter().filter(|(name, _)| parts.iter().any(|part| part.name == *name)) {
+    let planned = blueprint.parts();
+    for (part, port) in wanted.into_iter().filter(|(name, _)| planned.iter().any(|part| part.name == *name)) {
         let runs = Record::load(&blueprint.layout.run(), part).is_some_and(|record| Process::adopt(&record).is_some());
         if !runs && TcpListener::bind((host, port)).is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse) {
             let by = listener(host, port).unwrap_or_else(|| "another program".into());

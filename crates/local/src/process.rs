@@ -61,7 +61,8 @@ impl Process {
         for file in &part.files {
             file.write()?;
         }
-        let (program, arguments) = part.command.split_first().context("a part needs a command")?;
+        let words: Vec<_> = part.wrapper.iter().chain(&part.command).collect();
+        let (program, arguments) = words.split_first().context("a part needs a command")?;
         let output = File::options()
             .create(true)
             .append(true)
@@ -108,17 +109,18 @@ impl Process {
         self.pid.as_raw_nonzero().get()
     }
 
-    pub fn record(&self, part: &Part) -> anyhow::Result<Record> {
-        Ok(Record {
+    /// Nothing if it has ended already.
+    pub fn record(&self, part: &Part) -> anyhow::Result<Option<Record>> {
+        let Ok(started_ticks) = started_ticks(self.pid()) else { return Ok(None) };
+        Ok(Some(Record {
             name: part.name.clone(),
             pid: self.pid(),
-            started_ticks: started_ticks(self.pid())
-                .with_context(|| format!("{} ended as it was started", part.name))?,
+            started_ticks,
             boot: boot_id()?,
             fingerprint: part.fingerprint(),
             needs: part.needs.clone(),
             ending: part.ending,
-        })
+        }))
     }
 
     /// Waits for its end. Cancel safe.
@@ -238,7 +240,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let part = sleeper(&["sleep", "60"]);
         let started = Process::start(&part, &directory.path().join("log")).unwrap();
-        started.record(&part).unwrap().store(directory.path()).unwrap();
+        started.record(&part).unwrap().unwrap().store(directory.path()).unwrap();
 
         let record = Record::load(directory.path(), "sleeper").unwrap();
         let adopted = Process::adopt(&record).expect("it runs");
@@ -254,7 +256,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let part = sleeper(&["sleep", "60"]);
         let process = Process::start(&part, &directory.path().join("log")).unwrap();
-        let record = process.record(&part).unwrap();
+        let record = process.record(&part).unwrap().unwrap();
         assert!(Process::adopt(&Record { started_ticks: record.started_ticks + 1, ..record.clone() }).is_none());
         assert!(Process::adopt(&Record { boot: "an earlier one".into(), ..record }).is_none());
         process.end(part.ending).await.unwrap();

@@ -71,6 +71,17 @@ pub struct Ports {
     pub kwok: u16,
 }
 
+impl Ask {
+    /// What a new cloud would be.
+    pub fn shape(&self) -> Shape {
+        match (&self.existing, self.nodes) {
+            (Some(_), _) => Shape::Existing,
+            (None, Some(0)) => Shape::ControlPlane,
+            (None, _) => Shape::Full,
+        }
+    }
+}
+
 impl Settings {
     /// The stored settings with this request laid over them.
     pub fn merge(

@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use crate::layout::Layout;
 use crate::network::NodeIndex;
-use crate::part::{Kind, Part};
+use crate::part::{Ending, Kind, Part};
 use crate::process::{Process, Record};
 
 /// Between two questions to a part that is starting.
@@ -275,9 +275,10 @@ impl Watch {
             std::fs::rename(&self.log, self.log.with_extension("log.1"))?;
         }
         let process = Process::start(&self.part, &self.log)?;
-        let mut record = process.record(&self.part)?;
-        record.fingerprint.clone_from(&self.fingerprint);
-        record.store(&self.run)?;
+        if let Some(mut record) = process.record(&self.part)? {
+            record.fingerprint.clone_from(&self.fingerprint);
+            record.store(&self.run)?;
+        }
         info!(part = self.part.name, pid = process.pid(), "started");
         Ok(process)
     }
@@ -293,9 +294,14 @@ impl Watch {
     }
 }
 
-fn bound(mut part: Part) -> Part {
-    part.command = ["setpriv", "--pdeathsig", "KILL", "--"].map(Into::into).into_iter().chain(part.command).collect();
-    part
+/// The guard comes last before the command: a change of user would take it off again.
+fn bound(part: Part) -> Part {
+    let signal = match part.ending {
+        Ending::Terminate { .. } => "KILL",
+        // PostgreSQL leaves shared memory behind when it is killed.
+        Ending::Interrupt { .. } => "INT",
+    };
+    part.wrapper(["setpriv", "--pdeathsig", signal, "--"])
 }
 
 /// Ends recorded processes so that nothing ends before what needs it. Those of one layer end together.

@@ -20,6 +20,12 @@ pub(crate) struct Local {
 enum Verb {
     /// Start the cloud, or make a running one what you ask for; safe to repeat
     Up(Up),
+    /// Build what `up` would build, without starting anything
+    Build {
+        /// Only what a control plane without nodes needs
+        #[arg(long)]
+        control_plane: bool,
+    },
     /// Stop it and keep its state
     Down,
     /// Stop it and delete its state
@@ -71,7 +77,7 @@ struct Up {
     /// Nodes that exist only as objects, tainted so that ordinary pods stay away [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=5000))]
     simulated_nodes: Option<u16>,
-    /// A free 10.x.0.0/16 for nodes, pods and Services [default: the first free one from 10.231.0.0/16]
+    /// A free 10.x.0.0/16 for nodes, pods and Services [default: a free one from 10.231.0.0/16 to 10.250.0.0/16]
     #[arg(long, value_name = "CIDR")]
     network: Option<Network>,
     /// Use the cluster of this kubeconfig instead of starting one
@@ -121,6 +127,7 @@ impl Local {
         let layout = command::layout(self.dir)?;
         match self.verb {
             Verb::Up(up) => command::up(layout, up.ask()?).await,
+            Verb::Build { control_plane } => command::build(control_plane).await,
             Verb::Down => command::down(&layout).await,
             Verb::Reset => command::reset(&layout).await,
             Verb::Status { output } => command::status(layout, matches!(output, Output::Json)).await,
@@ -136,7 +143,14 @@ impl Local {
                 Ok(writeln!(std::io::stdout(), "{name}")?)
             }
             Verb::Supervise => {
-                tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_target(false).init();
+                // What a probe's client thinks of a part that is not up yet is the probe's to judge.
+                let filter = tracing_subscriber::EnvFilter::new("info,kube=off,kube_client=off,tower=off");
+                tracing_subscriber::fmt()
+                    .with_env_filter(filter)
+                    .with_writer(std::io::stderr)
+                    .with_ansi(false)
+                    .with_target(false)
+                    .init();
                 command::supervise(layout).await
             }
             Verb::Job { job } => {

@@ -33,20 +33,28 @@ pub async fn reset(layout: &Layout) -> anyhow::Result<()> {
     }
     // Only what is ours is deleted, and another version's cloud is ended by its names alone.
     anyhow::ensure!(
-        layout.settings().exists() || std::fs::read_dir(layout.root())?.next().is_none(),
+        is_state_directory(layout)?,
         "{} is not the state directory of a local cloud: it has no cloud.json. Nothing was deleted",
         layout.root().display()
     );
     match Settings::load(layout) {
         Ok(_) => progress.step("stopping", stop(layout)).await?,
         Err(error) if error.is::<Problem>() => {
-            progress.step("stopping what another version left", end_by_name(layout)).await?
+            progress.step("stopping what another version left", end_by_name(layout)).await?;
         }
         Err(error) => return Err(error),
     }
     std::fs::remove_dir_all(layout.root()).with_context(|| format!("deleting {}", layout.root().display()))?;
     progress.say(&format!("Deleted {}. ./dev up starts afresh.", layout.root().display()));
     Ok(())
+}
+
+/// An `up` that failed early leaves locks and no settings.
+fn is_state_directory(layout: &Layout) -> anyhow::Result<bool> {
+    let only_locks = std::fs::read_dir(layout.root())?
+        .flatten()
+        .all(|entry| entry.path().extension().is_some_and(|ending| ending == "lock"));
+    Ok(only_locks || layout.settings().exists())
 }
 
 /// By the supervisor if one runs; else we do its work.

@@ -1,5 +1,6 @@
 //! Brings a cloud up, or makes a running one what was asked for. Safe to interrupt and to repeat.
 
+use std::collections::HashMap;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -25,8 +26,8 @@ use crate::supervisor::{Snapshot, State};
 use crate::{existing, host, image, preflight};
 
 /// All parts together; generous, since a busy machine is no fault.
-const READY_LIMIT: Duration = Duration::from_secs(240);
-const NODE_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_mins(4);
+const NODE_LIMIT: Duration = Duration::from_mins(2);
 /// A part that came back this often is not going to.
 const HOPELESS: u32 = 5;
 /// A kubelet renews its lease every ten seconds.
@@ -35,13 +36,16 @@ const FRESH_LEASE: Duration = Duration::from_secs(25);
 pub async fn up(layout: Layout, ask: Ask) -> anyhow::Result<()> {
     let started = Instant::now();
     let progress = Progress::new();
+    let ask = Ask { existing: ask.existing.as_deref().map(existing::resolve).transpose()?, ..ask };
+    let stored = Settings::load(&layout)?;
+    let shape = stored.as_ref().map_or_else(|| ask.shape(), Settings::shape);
+    preflight::check_root(shape)?;
     preflight::check_directory(&layout)?;
     let _turn = take_turn(&layout)?;
-    let ask = Ask { existing: ask.existing.as_deref().map(existing::resolve).transpose()?, ..ask };
     if let Some(kubeconfig) = &ask.existing {
         progress.say(&existing::look(kubeconfig).await?.plan(kubeconfig));
     }
-    let settings = settle(&layout, ask).await?;
+    let settings = settle(&layout, stored, ask, shape).await?;
     let executables = Executables::find()?;
     let built = settings.shape() == Shape::Existing || executables.kube.exists();
     preflight::check_space(&layout, &crate::artifact::cache()?, built)?;
@@ -74,16 +78,13 @@ fn take_turn(layout: &Layout) -> anyhow::Result<std::fs::File> {
 }
 
 /// The settings of this cloud, with a network that is ours from here on.
-async fn settle(layout: &Layout, ask: Ask) -> anyhow::Result<Settings> {
-    let stored = Settings::load(layout)?;
-    let shape_asked = if ask.existing.is_some() || ask.nodes == Some(0) { Shape::Existing } else { Shape::Full };
-    preflight::check_root(stored.as_ref().map_or(shape_asked, Settings::shape))?;
-    if shape_asked != Shape::Full {
+async fn settle(layout: &Layout, stored: Option<Settings>, ask: Ask, shape: Shape) -> anyhow::Result<Settings> {
+    if shape != Shape::Full {
         return Settings::merge(stored, &ask, || anyhow::bail!("a cloud without nodes has no network"));
     }
     // Held until the bridge stands: a second cloud then sees the network as taken.
     let _host = host::lock_host()?;
-    let free = if stored.is_none() && ask.network.is_none() { Some(host::free_network().await?) } else { None };
+    let free = if stored.is_none() && ask.network.is_none() { Some(host::free_network(layout).await?) } else { None };
     let settings = Settings::merge(stored, &ask, || free.context("a network was named"))?;
     if settings.shape() == Shape::Full {
         host::check_network(layout, settings.network).await?;
@@ -189,6 +190,8 @@ pub(super) async fn parts_ready(blueprint: &Blueprint) -> anyhow::Result<()> {
 async fn watch_parts(blueprint: &Blueprint, mut see: impl FnMut(&Snapshot)) -> anyhow::Result<()> {
     let wanted: Vec<String> = blueprint.parts().into_iter().map(|part| part.name).collect();
     let mut last = Snapshot::new();
+    // What broke before we came does not count against what we started.
+    let mut earlier = HashMap::new();
     let following = async {
         let Some(mut conversation) = Conversation::start(&blueprint.layout.socket(), &Request::Watch).await? else {
             return Err(Problem::NotRunning { directory: blueprint.layout.root().into() }.into());
@@ -200,9 +203,11 @@ async fn watch_parts(blueprint: &Blueprint, mut see: impl FnMut(&Snapshot)) -> a
             if wanted.iter().all(|name| snapshot.get(name).is_some_and(|status| status.state == State::Ready)) {
                 return Ok(());
             }
-            if let Some((name, status)) =
-                snapshot.iter().find(|(_, status)| status.restarts >= HOPELESS && status.state == State::BackOff)
-            {
+            let hopeless = snapshot.iter().find(|(name, status)| {
+                let before = *earlier.entry((*name).clone()).or_insert(status.restarts);
+                status.state == State::BackOff && status.restarts - before >= HOPELESS
+            });
+            if let Some((name, status)) = hopeless {
                 return Err(not_ready(blueprint, name, &status.message, Duration::ZERO).into());
             }
         }

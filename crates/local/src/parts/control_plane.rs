@@ -6,9 +6,10 @@ use super::Blueprint;
 use crate::part::{Ending, Part};
 use crate::pki::{Authority, kubeconfig};
 use crate::probe::Probe;
+use crate::settings::Shape;
 
 impl Blueprint {
-    pub(super) fn control_plane(&self) -> Vec<Part> {
+    pub(crate) fn control_plane(&self) -> Vec<Part> {
         vec![self.etcd(), self.apiserver(), self.controller_manager(), self.scheduler()]
     }
 
@@ -18,10 +19,10 @@ impl Blueprint {
 
     fn etcd(&self) -> Part {
         let (pki, ports) = (self.pki(), &self.settings.ports);
-        let serving = pki.pair("etcd");
+        let (serving, authority) = (pki.pair("etcd"), pki.authority(Authority::Etcd).certificate);
         let client_url = format!("https://{}", self.at(ports.etcd));
-        // Nobody peers with a single member; the address only has to be its own.
-        let peer_url = format!("http://127.0.0.1:{}", ports.etcd_peer);
+        // Nobody peers with a single member, but it insists on an address of its own, and pods could reach that.
+        let peer_url = format!("https://{}", self.at(ports.etcd_peer));
         let health_url = format!("http://{}", self.at(ports.etcd_health));
         self.kube("etcd", "etcd")
             .flag("name", "local")
@@ -35,7 +36,11 @@ impl Blueprint {
             .path_flag("cert-file", &serving.certificate)
             .path_flag("key-file", &serving.key)
             .flag("client-cert-auth", true)
-            .path_flag("trusted-ca-file", &pki.authority(Authority::Etcd).certificate)
+            .path_flag("trusted-ca-file", &authority)
+            .path_flag("peer-cert-file", &serving.certificate)
+            .path_flag("peer-key-file", &serving.key)
+            .flag("peer-client-cert-auth", true)
+            .path_flag("peer-trusted-ca-file", &authority)
             .flag("auto-compaction-retention", "10m")
             .flag("log-level", "warn")
             .ready(Probe::http(format!("{health_url}/health")))
@@ -101,13 +106,19 @@ impl Blueprint {
     fn controller_manager(&self) -> Part {
         let (pki, ports) = (self.pki(), &self.settings.ports);
         let authority = pki.authority(Authority::Cluster);
-        self.client_of_api("controller-manager", "kube-controller-manager", ports.controller_manager)
+        let part = self
+            .client_of_api("controller-manager", "kube-controller-manager", ports.controller_manager)
             .path_flag("service-account-private-key-file", &pki.service_account_key())
             .path_flag("root-ca-file", &authority.certificate)
             .path_flag("cluster-signing-cert-file", &authority.certificate)
             .path_flag("cluster-signing-key-file", &authority.key)
             .flag("use-service-account-credentials", true)
-            .flag("cluster-cidr", self.settings.network.pods())
+            .flag("cluster-cidr", self.settings.network.pods());
+        match self.settings.shape() {
+            // Node objects without a kubelet have nobody to renew their leases.
+            Shape::ControlPlane => part.flag("node-monitor-grace-period", "24h"),
+            Shape::Full | Shape::Existing => part,
+        }
     }
 
     fn scheduler(&self) -> Part {

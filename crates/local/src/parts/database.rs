@@ -12,7 +12,7 @@ const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 pub const DATABASE: &str = "odc";
 
 impl Blueprint {
-    pub(super) fn database(&self) -> Vec<Part> {
+    pub(crate) fn database(&self) -> Vec<Part> {
         vec![self.database_directory(), self.postgres(), self.database_role()]
     }
 
@@ -52,7 +52,7 @@ impl Blueprint {
         let data = self.layout.postgres();
         Part::new("postgres")
             .needs("database-directory")
-            .command(as_server())
+            .wrapper(as_server())
             .command([format!("{PROGRAMS}/postgres"), "-D".into(), data.display().to_string()])
             .command([
                 "-h".to_owned(),

@@ -19,7 +19,7 @@ impl Blueprint {
     errors
     health {health}
     ready {ready}
-    hosts {{
+    hosts /dev/null {REGISTRY_NAME} {{
         {host} {REGISTRY_NAME}
         fallthrough
     }}

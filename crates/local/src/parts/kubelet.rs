@@ -36,6 +36,9 @@ impl Blueprint {
             "failCgroupV1": false,
             "failSwapOn": false,
             "oomScoreAdj": 0,
+            // Looks often, so that a change shows soon; reports only what changed.
+            "nodeStatusUpdateFrequency": "2s",
+            "nodeStatusReportFrequency": "5m",
             // The disk is the person's whole machine: percentages of it mean nothing here.
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1Gi", "imagefs.available": "1Gi"},
             "imageGCHighThresholdPercent": 100,

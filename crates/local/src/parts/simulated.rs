@@ -11,12 +11,18 @@ impl Blueprint {
         }
         let address = self.at(self.settings.ports.kwok);
         let part = Part::new("simulated-nodes")
+            // Otherwise it reads the settings of the person who started us.
+            .environment("KWOK_WORKDIR", self.config("kwok").display().to_string())
             .needs("cluster")
             .command([self.executables.kwok.as_os_str()])
             .path_flag("kubeconfig", &self.layout.kubeconfig())
             .path_flag("config", &self.executables.kwok_stages)
             .flag("manage-all-nodes", false)
             .flag("manage-nodes-with-annotation-selector", "kwok.x-k8s.io/node=fake")
+            // A renewal every 30 s is enough to keep a node ready, and 5,000 nodes renew too.
+            .flag("node-lease-duration-seconds", 120)
+            // Its pods have addresses nobody can reach, so they must not be real ones.
+            .flag("cidr", "192.0.2.0/24")
             .flag("server-address", &address)
             .cgroup(self.control_cgroup())
             .ready(Probe::http(format!("http://{address}/healthz")));

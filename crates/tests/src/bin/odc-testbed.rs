@@ -1,0 +1,111 @@
+//! Keeps one shared test bed: starts the cloud, lets tests use it, ends it when nobody has come for a while.
+//!
+//! `odc-testbed NODES` keeps; `odc-testbed --end` waits for the keepers of this clone to leave and clears whatever killed
+//! keepers and tests have left.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use odc_tests::bed::{ALONE, Bed, GRANTED, OTHER_KEEPER, odc_local, prefix};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{RwLock, watch};
+
+/// Long enough for the runner to start the next test.
+const LINGER: Duration = Duration::from_secs(5);
+/// The kinds of beds there are.
+const SIZES: [u8; 2] = [0, 2];
+
+#[tokio::main]
+async fn main() -> anyhow::Result<ExitCode> {
+    let argument = std::env::args().nth(1).unwrap_or_default();
+    if argument == "--end" {
+        end_all().await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let nodes = argument.parse()?;
+    keep(&Bed::of(nodes)).await
+}
+
+async fn keep(bed: &Bed) -> anyhow::Result<ExitCode> {
+    // The terminal of the test that started us is none of our business.
+    let _ = rustix::process::setsid();
+    let lock = std::fs::File::create(bed.lock())?;
+    if lock.try_lock().is_err() {
+        return Ok(ExitCode::from(u8::try_from(OTHER_KEEPER)?));
+    }
+    let _ = std::fs::remove_file(bed.socket());
+    std::fs::write(bed.log(), "")?;
+    odc_local(&bed.directory, &["up", "--nodes", &bed.nodes.to_string()]).await?.good()?;
+    let listener = UnixListener::bind(bed.socket())?;
+
+    let users = watch::Sender::new(0usize);
+    let turns = Arc::new(RwLock::new(()));
+    let mut nobody = users.subscribe();
+    loop {
+        let idle = async {
+            // The sender is ours and lives on.
+            let _ = nobody.wait_for(|count| *count == 0).await;
+            tokio::time::sleep(LINGER).await;
+        };
+        tokio::select! {
+            accepted = listener.accept() => {
+                let (connection, _) = accepted?;
+                users.send_modify(|count| *count += 1);
+                let (users, turns) = (users.clone(), turns.clone());
+                tokio::spawn(async move {
+                    serve(connection, &turns).await;
+                    users.send_modify(|count| *count -= 1);
+                });
+            }
+            () = idle => if *users.borrow() == 0 { break },
+        }
+    }
+    std::fs::remove_file(bed.socket())?;
+    drop(listener);
+    odc_local(&bed.directory, &["reset"]).await?.good()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Until the other side hangs up; an error on the line is just that.
+async fn serve(mut connection: UnixStream, turns: &RwLock<()>) {
+    let Ok(mode) = connection.read_u8().await else { return };
+    if mode == ALONE {
+        let _turn = turns.write().await;
+        hold(connection).await;
+    } else {
+        let _turn = turns.read().await;
+        hold(connection).await;
+    }
+}
+
+async fn hold(mut connection: UnixStream) {
+    if connection.write_all(&[GRANTED]).await.is_ok() {
+        let _ = connection.read_u8().await;
+    }
+}
+
+async fn end_all() -> anyhow::Result<()> {
+    for nodes in SIZES {
+        let bed = Bed::of(nodes);
+        if !bed.lock().exists() {
+            continue;
+        }
+        // A living keeper leaves by itself.
+        let lock = std::fs::File::create(bed.lock())?;
+        let waiting = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock));
+        let _lock = tokio::time::timeout(Duration::from_secs(120), waiting).await???;
+        for leftover in [bed.socket(), bed.log(), bed.lock()] {
+            // Not every keeper came to make all of them.
+            let _ = std::fs::remove_file(leftover);
+        }
+    }
+    for entry in std::fs::read_dir(std::env::temp_dir())?.flatten() {
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix()));
+        if ours && entry.path().is_dir() {
+            odc_local(&entry.path(), &["reset"]).await?.good()?;
+        }
+    }
+    Ok(())
+}

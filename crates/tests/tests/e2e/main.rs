@@ -1,0 +1,9 @@
+//! Tests on real nodes with real pods.
+
+mod clouds;
+mod extend_api;
+mod faults;
+mod gpus;
+mod host;
+mod images;
+mod pods;
