@@ -17,6 +17,13 @@ use tokio::io::unix::AsyncFd;
 
 use crate::part::{Ending, Part};
 
+/// Names the part in the environment of its process; the log tells one cloud's part from another's.
+const MARK: &str = "ODC_PART";
+
+fn mark(part: &Part, log: &Path) -> String {
+    format!("{}@{}", part.name, log.display())
+}
+
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -70,6 +77,7 @@ impl Process {
             .with_context(|| format!("opening {}", log.display()))?;
         let child = Command::new(program)
             .args(arguments)
+            .env(MARK, mark(part, log))
             .envs(part.environment.iter().map(|(name, value)| (name, value)))
             // These would change what a component does behind our back.
             .env_remove("KUBECONFIG")
@@ -86,6 +94,28 @@ impl Process {
             cgroup.enter(pid).with_context(|| format!("putting {} into its cgroup", part.name))?;
         }
         Ok(process)
+    }
+
+    /// Ends what was started as this part and never written down: a supervisor killed between the two left it.
+    pub async fn end_strays(part: &Part, log: &Path) -> anyhow::Result<()> {
+        let wanted = format!("{MARK}={}", mark(part, log)).into_bytes();
+        // The shims of a runtime carry its environment too, but are other programs and live on.
+        let program = part.command.first().and_then(|program| Path::new(program).file_name());
+        for entry in std::fs::read_dir("/proc").context("reading /proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else {
+                continue;
+            };
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            let runs = std::fs::read_link(entry.path().join("exe")).unwrap_or_default();
+            if runs.file_name() == program && environment.split(|byte| *byte == 0).any(|variable| variable == wanted) {
+                // It may end by itself while we look.
+                if let Ok(stray) = Self::hold(pid) {
+                    stray.signal(Signal::KILL)?;
+                    stray.ended().await;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes over what `record` speaks of, if it still runs.

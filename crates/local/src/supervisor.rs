@@ -222,7 +222,7 @@ impl Watch {
     async fn live(&self) -> anyhow::Result<std::convert::Infallible> {
         let process = match self.adopted() {
             Some(process) => process,
-            None => self.start()?,
+            None => self.start().await?,
         };
         self.post(State::Starting, Some(process.pid()), String::new());
         let Kind::Service(probe) = &self.part.kind else { return self.finish(process).await };
@@ -270,10 +270,12 @@ impl Watch {
         Some(process)
     }
 
-    fn start(&self) -> anyhow::Result<Process> {
+    async fn start(&self) -> anyhow::Result<Process> {
+        Process::end_strays(&self.part, &self.log).await?;
         if std::fs::metadata(&self.log).is_ok_and(|log| log.len() > LOG_LIMIT) {
             std::fs::rename(&self.log, self.log.with_extension("log.1"))?;
         }
+        // From here to the record no `await`: a cancelled keeper leaves nothing unrecorded.
         let process = Process::start(&self.part, &self.log)?;
         if let Some(mut record) = process.record(&self.part)? {
             record.fingerprint.clone_from(&self.fingerprint);
@@ -424,6 +426,25 @@ mod tests {
         assert_ne!(after["changed"].pid, before["changed"].pid);
         assert!(!after.contains_key("unwanted"));
         assert!(bench.lines("events").contains(&"end unwanted".into()));
+        second.end_all().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_process_that_was_never_written_down_does_not_stay() {
+        let bench = Bench::new();
+        let mut first = bench.supervisor(Lifetime::Detached);
+        let sleeper = || Part::new("sleeper").command(["sleep", "1000"]).ready(Probe::Command(vec!["true".into()]));
+        first.apply(vec![sleeper()]).await.unwrap();
+        let before = until(&first, all_ready).await["sleeper"].pid.unwrap();
+        first.let_go().await;
+        Record::remove(&bench.layout.run(), "sleeper");
+
+        let mut second = bench.supervisor(Lifetime::Detached);
+        second.apply(vec![sleeper()]).await.unwrap();
+        let after = until(&second, all_ready).await["sleeper"].pid.unwrap();
+        assert_ne!(after, before);
+        let state = std::fs::read_to_string(format!("/proc/{before}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
         second.end_all().await.unwrap();
     }
 

@@ -1,5 +1,7 @@
 //! `odc local` given wrong input or a bad situation: a clear sentence, the way out, and nothing changed.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
 use std::path::Path;
 use std::process::Command;
 

@@ -157,3 +157,36 @@ async fn simulated_nodes_are_ready_and_ordinary_pods_stay_away() -> anyhow::Resu
     })
     .await
 }
+
+#[tokio::test]
+async fn a_machine_that_lost_power_comes_back_with_its_state() -> anyhow::Result<()> {
+    with_own_cloud(async |own| {
+        own.odc_local(&["up", "--gpus", "0"]).await?.good()?;
+        let map = |verb: &str| format!("{}\nkubectl {verb} configmap kept", "eval \"$(\"$ODC\" local env)\"");
+        let shell = async |script: String| -> anyhow::Result<()> {
+            let mut command = tokio::process::Command::new("sh");
+            command.args(["-c", &script]).env("ODC", executable("odc")?).env("ODC_LOCAL_DIR", &own.directory);
+            let output = command.output().await?;
+            anyhow::ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(())
+        };
+        shell(map("create")).await?;
+        // Everything the kernel holds is gone at once; files stay as they are, records of processes among them.
+        let gone = format!(
+            "pkill -9 -f 'supervise --dir {dir}$'
+             for procs in /sys/fs/cgroup/*/odc-*/ /sys/fs/cgroup/odc-*/; do
+               find \"$procs\" -name cgroup.procs -exec cat {{}} + 2>/dev/null
+             done | sort -u | while read -r pid; do
+               grep -qz '@{dir}/' /proc/$pid/environ 2>/dev/null && kill -9 $pid
+             done
+             grep -o '{dir}[^ ]*/ns/mnt\\|{dir}[^ ]*/ns' /proc/self/mountinfo | sort -ru | while read -r at; do umount -l $at; done
+             true",
+            dir = own.directory.display(),
+        );
+        shell(gone).await?;
+        assert!(std::fs::read_dir(own.directory.join("run"))?.count() > 5, "records are still there");
+        own.odc_local(&["up"]).await?.good()?;
+        shell(map("get")).await
+    })
+    .await
+}
