@@ -43,7 +43,7 @@ pub(crate) async fn run() -> anyhow::Result<String> {
     );
     for (name, times) in &mut steps {
         let time = median(times).as_secs_f64();
-        writeln!(report, "| {name} | {time:.1} s | {:.1} |", time / floor.as_secs_f64())?;
+        writeln!(report, "| {name} | {time:.1} s | {:.2} |", time / floor.as_secs_f64())?;
     }
     write!(report, "\n| part | memory |\n|---|---|\n")?;
     for (name, bytes) in &parts {

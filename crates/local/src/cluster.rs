@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -127,6 +128,19 @@ async fn simulated_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Resu
             .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
             .await
             .with_context(|| format!("giving node {name} its resources"))?;
+    }
+    Ok(())
+}
+
+/// Deletes the leases of simulated nodes. A kubelet holds its lease under its node's name, kwok under its own.
+pub async fn release_simulated(blueprint: &Blueprint) -> anyhow::Result<()> {
+    let client = client(&blueprint.layout.kubeconfig()).await?;
+    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    for lease in leases.list(&ListParams::default()).await.context("listing leases")? {
+        let (name, holder) = (lease.metadata.name, lease.spec.and_then(|spec| spec.holder_identity));
+        if let Some(name) = name.filter(|name| holder.as_ref() != Some(name)) {
+            leases.delete(&name, &DeleteParams::default()).await.with_context(|| format!("deleting lease {name}"))?;
+        }
     }
     Ok(())
 }

@@ -120,6 +120,7 @@ enum Output {
 enum Job {
     Cluster,
     Images,
+    SimulatedLeases,
 }
 
 impl Local {
@@ -157,6 +158,7 @@ impl Local {
                 let job = match job {
                     Job::Cluster => command::Job::Cluster,
                     Job::Images => command::Job::Images,
+                    Job::SimulatedLeases => command::Job::SimulatedLeases,
                 };
                 command::job(layout, job).await
             }

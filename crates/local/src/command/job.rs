@@ -8,6 +8,8 @@ pub enum Job {
     Cluster,
     /// Images into the registry.
     Images,
+    /// Leases an earlier kwok holds.
+    SimulatedLeases,
 }
 
 pub async fn job(layout: Layout, job: Job) -> anyhow::Result<()> {
@@ -15,5 +17,6 @@ pub async fn job(layout: Layout, job: Job) -> anyhow::Result<()> {
     match job {
         Job::Cluster => crate::cluster::prepare(&blueprint).await,
         Job::Images => crate::image::push_cached(&blueprint).await,
+        Job::SimulatedLeases => crate::cluster::release_simulated(&blueprint).await,
     }
 }

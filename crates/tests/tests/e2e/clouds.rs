@@ -142,6 +142,20 @@ async fn simulated_nodes_are_ready_and_ordinary_pods_stay_away() -> anyhow::Resu
             Ok(())
         })
         .await?;
+        // A kwok that is killed and started again takes its nodes over at once.
+        let before = processes(&cluster.directory).await?;
+        let kwok =
+            before.iter().find(|(name, _)| name == "simulated-nodes").and_then(|(_, pid)| *pid).context("kwok runs")?;
+        Command::new("kill").args(["-9", &kwok.to_string()]).status()?;
+        wait::until("kwok is back and renews leases", Duration::from_secs(30), async || {
+            let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
+                Api::namespaced(cluster.namespace.client.clone(), "kube-node-lease");
+            let now = processes(&cluster.directory).await?;
+            anyhow::ensure!(now != before, "still the old one");
+            anyhow::ensure!(leases.get_opt("sim1").await?.is_some(), "no lease yet");
+            Ok(())
+        })
+        .await?;
         let ordinary = pod::run(&cluster.namespace, pod::manifest("ordinary", "exec sleep infinity")).await?;
         let node_of = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         assert!(node_of(&ordinary).starts_with('n'), "{}", node_of(&ordinary));
