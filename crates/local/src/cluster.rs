@@ -36,7 +36,21 @@ pub async fn prepare(blueprint: &Blueprint) -> anyhow::Result<()> {
     let client = client(&blueprint.layout.kubeconfig()).await?;
     rights(&client).await?;
     dns(&client, blueprint).await?;
+    gone_nodes(&client, blueprint).await?;
     simulated_nodes(&client, blueprint).await
+}
+
+/// Objects of nodes the cloud no longer has.
+async fn gone_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let known: Vec<String> = blueprint.settings.all_nodes().map(|node| node.to_string()).collect();
+    for node in nodes.list(&ListParams::default().labels("type!=kwok")).await.context("listing nodes")? {
+        let name = node.metadata.name.unwrap_or_default();
+        if !known.contains(&name) {
+            nodes.delete(&name, &DeleteParams::default()).await.with_context(|| format!("deleting node {name}"))?;
+        }
+    }
+    Ok(())
 }
 
 async fn rights(client: &Client) -> anyhow::Result<()> {

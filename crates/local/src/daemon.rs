@@ -127,6 +127,13 @@ impl Daemon {
         if let Some(host) = &blueprint.host {
             host.ensure_bridge().await?;
             host.ensure_way_out().await?;
+            // A cloud that was asked to shrink.
+            for node in host.present_nodes().filter(|node| !blueprint.settings.all_nodes().any(|known| known == *node))
+            {
+                supervisor.release_node(node).await;
+                host.remove_node(node).await?;
+                host.forget_node(node)?;
+            }
             for node in blueprint.settings.running_nodes() {
                 host.ensure_node(&blueprint.settings, node).await?;
             }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::cgroup::Cgroups;
 use crate::layout::{CloudId, Layout};
-use crate::network::{CANDIDATES, Cidr, Network, NodeIndex};
+use crate::network::{CANDIDATES, Cidr, MAX_NODES, Network, NodeIndex};
 use crate::problem::Problem;
 use crate::process::run;
 use crate::settings::Settings;
@@ -206,6 +206,10 @@ done < /proc/self/mountinfo
         }
         let space = self.id.network_namespace(node);
         remove_network_namespace(&space)?;
+        // Where the network is not known, the route goes with the bridge.
+        if self.network != Network::Loopback {
+            run("ip", &["route", "flush", "exact", &self.network.pods_of(node).to_string()]).await?;
+        }
         // The kernel removes the pair a moment after the namespace; we do not wait for it.
         if link_exists(&self.id.link(node)) {
             let _ = run("ip", &["link", "delete", &self.id.link(node)]).await;
@@ -213,13 +217,23 @@ done < /proc/self/mountinfo
         Ok(())
     }
 
-    /// Everything that carries this cloud's name, nodes of earlier settings included.
+    /// Nodes there is anything of, of earlier settings too.
+    pub fn present_nodes(&self) -> impl Iterator<Item = NodeIndex> {
+        NodeIndex::all(MAX_NODES).filter(|node| {
+            network_namespace(&self.id.network_namespace(*node)).exists() || self.layout.node(*node).exists()
+        })
+    }
+
+    /// Deletes the disk of a node that is gone for good.
+    pub fn forget_node(&self, node: NodeIndex) -> anyhow::Result<()> {
+        let directory = self.layout.node(node);
+        std::fs::remove_dir_all(&directory).with_context(|| format!("deleting {}", directory.display()))
+    }
+
+    /// Everything that carries this cloud's name.
     pub async fn remove(&self) -> anyhow::Result<()> {
-        for node in NodeIndex::all(crate::network::MAX_NODES) {
-            let known = network_namespace(&self.id.network_namespace(node)).exists() || self.layout.node(node).exists();
-            if known {
-                self.remove_node(node).await?;
-            }
+        for node in self.present_nodes() {
+            self.remove_node(node).await?;
         }
         let cgroup = self.id.cgroup();
         let gone = self.cgroups.end(&cgroup, Signal::KILL, KILL_LIMIT).await;

@@ -52,7 +52,7 @@ impl Layout {
     }
 
     pub fn log_of(&self, part: &str) -> PathBuf {
-        self.logs().join(format!("{}.log", part.replace('/', "-")))
+        self.logs().join(format!("{part}.log"))
     }
 
     pub fn audit_log(&self) -> PathBuf {

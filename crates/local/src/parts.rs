@@ -77,11 +77,10 @@ impl Blueprint {
 
     /// Objects every cluster has: rights of the components, the DNS Service, simulated nodes.
     fn cluster(&self) -> Part {
-        let Settings { simulated_nodes, gpus, .. } = &self.settings;
+        let Settings { nodes, simulated_nodes, gpus, .. } = &self.settings;
         // It reads them itself; here they make it another job, so that it is done again.
-        self.own_job("cluster")
-            .needs("apiserver")
-            .environment("ODC_SIMULATED", format!("{simulated_nodes} with {gpus} GPUs"))
+        let about = format!("{nodes} nodes and {simulated_nodes} simulated ones with {gpus} GPUs");
+        self.own_job("cluster").needs("apiserver").environment("ODC_NODES", about)
     }
 
     /// The images pods start from, put into the registry.

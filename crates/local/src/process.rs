@@ -70,6 +70,9 @@ impl Process {
         }
         let words: Vec<_> = part.wrapper.iter().chain(&part.command).collect();
         let (program, arguments) = words.split_first().context("a part needs a command")?;
+        if let Some(directory) = log.parent() {
+            std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        }
         let output = File::options()
             .create(true)
             .append(true)

@@ -194,7 +194,8 @@ impl Settings {
 
     pub fn describe(&self) -> String {
         match self.shape() {
-            Shape::Full => format!("{} node(s) on {}", self.nodes, self.network),
+            Shape::Full if self.nodes == 1 => format!("1 node on {}", self.network),
+            Shape::Full => format!("{} nodes on {}", self.nodes, self.network),
             Shape::ControlPlane => "a control plane without nodes".into(),
             Shape::Existing => "an existing cluster".into(),
         }

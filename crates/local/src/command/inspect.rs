@@ -79,29 +79,34 @@ pub fn env(layout: Layout) -> anyhow::Result<()> {
 
 /// Becomes `tail` on the part's log.
 pub fn logs(layout: &Layout, name: Option<&str>, follow: bool) -> anyhow::Result<()> {
-    let known: BTreeSet<String> = known_logs(&layout.logs());
-    let wanted = name.map(|name| name.replace('/', "-"));
-    let Some(wanted) = wanted.filter(|wanted| known.contains(wanted)) else {
+    let known = known_logs(&layout.logs(), "");
+    let Some(name) = name.filter(|name| known.contains(*name)) else {
         if known.is_empty() {
             return Err(Problem::NotRunning { directory: layout.root().into() }.into());
         }
-        return Err(Problem::NoSuchPart {
-            name: name.unwrap_or_default().into(),
-            known: known.into_iter().collect::<Vec<_>>().join(", "),
-        }
-        .into());
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(Problem::NoSuchPart { name: name.unwrap_or_default().into(), known }.into());
     };
     let mut tail = std::process::Command::new("tail");
     tail.args(["-n", "200"]);
     if follow {
         tail.arg("-F");
     }
-    Err(tail.arg(layout.logs().join(format!("{wanted}.log"))).exec().into())
+    Err(tail.arg(layout.log_of(name)).exec().into())
 }
 
-fn known_logs(directory: &Path) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned())).collect()
+/// Names of parts that have a log; a node's are in a directory of its own.
+fn known_logs(directory: &Path, prefix: &str) -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        match name.strip_suffix(".log") {
+            Some(part) => drop(known.insert(format!("{prefix}{part}"))),
+            None if entry.path().is_dir() => known.extend(known_logs(&entry.path(), &format!("{name}/"))),
+            None => {}
+        }
+    }
+    known
 }
 
 /// Nothing if no supervisor runs.

@@ -204,3 +204,29 @@ async fn a_machine_that_lost_power_comes_back_with_its_state() -> anyhow::Result
     })
     .await
 }
+
+#[tokio::test]
+async fn a_cloud_grows_and_shrinks() -> anyhow::Result<()> {
+    use k8s_openapi::api::core::v1::Node;
+    use kube::api::{Api, ListParams};
+    with_own_cloud(async |own| {
+        let names = async || -> anyhow::Result<Vec<String>> {
+            let client = odc_local::cluster::client(&own.directory.join("kubeconfig")).await?;
+            let nodes = Api::<Node>::all(client).list(&ListParams::default()).await?;
+            Ok(nodes.into_iter().filter_map(|node| node.metadata.name).collect())
+        };
+        own.odc_local(&["up"]).await?.good()?;
+        let one = Host::look()?;
+        own.odc_local(&["up", "--nodes", "2"]).await?.good()?;
+        assert_eq!(names().await?, ["n1", "n2"]);
+        own.odc_local(&["up", "--nodes", "1"]).await?.good()?;
+        assert_eq!(names().await?, ["n1"]);
+        wait::until("the host as with one node", Duration::from_secs(20), async || {
+            let now = Host::look()?;
+            anyhow::ensure!(now == one, "left behind: {now:#?}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
