@@ -16,19 +16,34 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::parts::Blueprint;
+use crate::parts::{Blueprint, OURS};
 
 const MANAGER: &str = "odc-local";
 /// Simulated nodes carry it as annotation (kwok's selector) and as taint, so that ordinary pods stay away.
 pub const SIMULATED: &str = "kwok.x-k8s.io/node";
 
-/// A client with the rights of this kubeconfig.
+pub fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
+}
+
+/// A client of a cloud of ours. It is on this machine: a proxy is for what is not.
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
-    let parsed = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
-    let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
-        .await
-        .with_context(|| format!("reading {}", kubeconfig.display()))?;
+    let mut config = read(kubeconfig).await?;
+    config.proxy_url = None;
     Ok(Client::try_from(config)?)
+}
+
+/// A client of somebody else's cluster.
+pub async fn client_of_others(kubeconfig: &Path) -> anyhow::Result<Client> {
+    Ok(Client::try_from(read(kubeconfig).await?)?)
+}
+
+async fn read(kubeconfig: &Path) -> anyhow::Result<Config> {
+    let parsed = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
+    Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
+        .await
+        .with_context(|| format!("reading {}", kubeconfig.display()))
 }
 
 /// The job `cluster`.
@@ -44,7 +59,7 @@ pub async fn prepare(blueprint: &Blueprint) -> anyhow::Result<()> {
 async fn gone_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let known: Vec<String> = blueprint.settings.all_nodes().map(|node| node.to_string()).collect();
-    for node in nodes.list(&ListParams::default().labels("type!=kwok")).await.context("listing nodes")? {
+    for node in nodes.list(&ListParams::default().labels(OURS)).await.context("listing nodes")? {
         let name = node.metadata.name.unwrap_or_default();
         if !known.contains(&name) {
             nodes.delete(&name, &DeleteParams::default()).await.with_context(|| format!("deleting node {name}"))?;

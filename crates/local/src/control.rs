@@ -1,5 +1,6 @@
 //! How commands talk to the supervisor: one JSON line asks, JSON lines answer, on a socket in the state directory.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -44,7 +45,13 @@ pub struct Conversation {
 impl Conversation {
     /// Nothing if nobody listens: no supervisor runs.
     pub async fn start(socket: &Path, request: &Request) -> anyhow::Result<Option<Self>> {
-        let Ok(stream) = UnixStream::connect(socket).await else { return Ok(None) };
+        let stream = match UnixStream::connect(socket).await {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                return Ok(None);
+            }
+            other => other
+                .with_context(|| format!("{} belongs to somebody else? Asking its supervisor", socket.display()))?,
+        };
         let mut stream = BufReader::new(stream);
         send(stream.get_mut(), request).await?;
         Ok(Some(Self { stream }))

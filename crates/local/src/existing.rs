@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, ListParams};
 
+use crate::cluster::is_ready;
 use crate::problem::Problem;
 
 /// What was found there.
@@ -29,7 +30,7 @@ pub async fn look(kubeconfig: &Path) -> anyhow::Result<Found> {
         kubeconfig: kubeconfig.display().to_string(),
         reason: error.root_cause().to_string(),
     };
-    let client = crate::cluster::client(kubeconfig).await.map_err(silent)?;
+    let client = crate::cluster::client_of_others(kubeconfig).await.map_err(silent)?;
     let version = client.apiserver_version().await.map_err(|error| silent(error.into()))?.git_version;
     let nodes = Api::<Node>::all(client.clone())
         .list(&ListParams::default())
@@ -58,11 +59,6 @@ pub async fn look(kubeconfig: &Path) -> anyhow::Result<Found> {
         }),
         default_storage: classes.iter().find(|class| is_default(class)).and_then(|class| class.metadata.name.clone()),
     })
-}
-
-pub fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
 }
 
 impl Found {

@@ -9,21 +9,18 @@ use anyhow::Context as _;
 
 use crate::artifact::Executables;
 use crate::parts::{Blueprint, REGISTRY_NAME};
-use crate::probe::Probe;
 use crate::process::run;
 use crate::progress::Progress;
+use crate::settings::Ports;
 
 /// What every pod's sandbox runs.
 pub const PAUSE: &str = "odc/pause:1";
 /// What a dev server runs when nobody chose an image.
 pub const DEV_BASE: &str = "odc/dev-base:bookworm";
 
-/// The port is part of an image's name, and the same in every cloud with nodes.
-const REGISTRY_PORT: u16 = 5000;
-
-/// How pods name an image of ours.
+/// How pods name an image of ours. The port is part of it, and the same in every cloud with nodes.
 pub fn reference(name: &str) -> String {
-    format!("{REGISTRY_NAME}:{REGISTRY_PORT}/{name}")
+    format!("{REGISTRY_NAME}:{}/{name}", Ports::WELL_KNOWN.registry)
 }
 
 /// Makes the images every cloud starts from, as far as they are not in the cache.
@@ -66,12 +63,10 @@ pub async fn load_binary(blueprint: &Blueprint, binary: &Path) -> anyhow::Result
 
 async fn push(blueprint: &Blueprint, layout: &Path, name: &str) -> anyhow::Result<()> {
     let address = blueprint.registry_address();
-    // The digest is asked for by its own name: a tag that points elsewhere is replaced.
-    let (repository, tag) = name.split_once(':').context("an image name has a tag")?;
+    let target = format!("docker://{address}/{name}");
     let wanted = pack::manifest_digest(layout)?;
-    let have = Probe::http(format!("http://{address}/v2/{repository}/manifests/{wanted}")).ask().await.is_ok();
-    let marker = blueprint.layout.registry().join(format!(".{}-{tag}", repository.replace('/', "-")));
-    if have && std::fs::read_to_string(&marker).is_ok_and(|pushed| pushed == wanted) {
+    let have = run("skopeo", &["inspect", "--no-tags", "--tls-verify=false", "--format", "{{.Digest}}", &target]).await;
+    if have.is_ok_and(|have| have.trim() == wanted) {
         return Ok(());
     }
     run(
@@ -83,12 +78,11 @@ async fn push(blueprint: &Blueprint, layout: &Path, name: &str) -> anyhow::Resul
             "--preserve-digests",
             "--dest-tls-verify=false",
             &format!("oci:{}", layout.display()),
-            &format!("docker://{address}/{name}"),
+            &target,
         ],
     )
     .await
     .with_context(|| format!("pushing {name}"))?;
-    std::fs::write(&marker, wanted)?;
     Ok(())
 }
 

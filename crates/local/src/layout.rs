@@ -42,6 +42,11 @@ impl Layout {
         self.root.join("supervisor.lock")
     }
 
+    /// Held by the one command that may change this cloud now.
+    pub fn turn(&self) -> PathBuf {
+        self.root.join("turn.lock")
+    }
+
     /// Records of running processes.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
@@ -109,6 +114,15 @@ impl Layout {
     /// Holds the node's mount namespace. Its own mount point, so that it can be private.
     pub fn mount_namespace(&self, node: NodeIndex) -> PathBuf {
         self.node(node).join("ns/mnt")
+    }
+
+    /// Where the node's device plugin listens, seen from the host.
+    pub fn gpu_socket(&self, node: NodeIndex) -> PathBuf {
+        self.kubelet(node).join("device-plugins/odc-nvidia.com_gpu.sock")
+    }
+
+    pub fn containerd_socket(&self, node: NodeIndex) -> PathBuf {
+        self.node(node).join("run/containerd/containerd.sock")
     }
 
     /// A GPU is ill while a file of its name lies here.

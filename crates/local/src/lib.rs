@@ -11,6 +11,7 @@ pub mod command;
 mod control;
 mod daemon;
 mod existing;
+mod file;
 mod host;
 pub mod image;
 pub mod layout;

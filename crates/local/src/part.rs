@@ -3,11 +3,9 @@
 //! Building the parts decides everything and touches nothing; `supervisor` carries it out.
 
 use std::ffi::OsString;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -78,18 +76,7 @@ pub struct TextFile {
 
 impl TextFile {
     pub fn write(&self) -> anyhow::Result<()> {
-        use std::io::Write as _;
-        if let Some(directory) = self.path.parent() {
-            std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
-        }
-        std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(self.mode)
-            .open(&self.path)
-            .and_then(|mut file| file.write_all(self.text.as_bytes()))
-            .with_context(|| format!("writing {}", self.path.display()))
+        crate::file::write(&self.path, &self.text, self.mode)
     }
 }
 

@@ -12,7 +12,7 @@ mod simulated;
 use std::path::PathBuf;
 
 pub use database::ensure_password;
-pub use kubelet::GPU_RESOURCE;
+pub use kubelet::{GPU_RESOURCE, OURS};
 
 use crate::artifact::Executables;
 use crate::cgroup::Cgroups;
@@ -34,6 +34,9 @@ pub struct Blueprint {
     pub executables: Executables,
     /// Only a cloud with nodes touches the host.
     pub host: Option<Host>,
+    postgres_programs: PathBuf,
+    /// Set where this machine reaches the world through a proxy; the cloud is not the world.
+    no_proxy: Option<String>,
 }
 
 impl Blueprint {
@@ -42,11 +45,22 @@ impl Blueprint {
             Shape::Full => Some(Host::new(&layout, settings.network)?),
             Shape::ControlPlane | Shape::Existing => None,
         };
-        Ok(Self { settings, layout, executables, host })
+        let no_proxy = proxy_exceptions(&settings);
+        Ok(Self { settings, layout, executables, host, postgres_programs: database::find_programs(), no_proxy })
     }
 
     /// Every part that should run now.
     pub fn parts(&self) -> Vec<Part> {
+        let mut parts = self.plain_parts();
+        for (part, exceptions) in parts.iter_mut().zip(self.no_proxy.iter().cycle()) {
+            for name in ["NO_PROXY", "no_proxy"] {
+                part.environment.push((name.into(), exceptions.clone()));
+            }
+        }
+        parts
+    }
+
+    fn plain_parts(&self) -> Vec<Part> {
         match self.settings.shape() {
             Shape::Existing => self.database(),
             Shape::ControlPlane => self.control_plane(),
@@ -104,7 +118,7 @@ impl Blueprint {
         let mut part = Part::new(format!("{node}/{name}"));
         if let Some(host) = &self.host {
             part = part
-                .command(host.enter_node(node))
+                .wrapper(host.enter_node(node))
                 .cgroup(host.cgroups().tracking(&self.layout.id().cgroup_of(node).join("daemons")));
         }
         part.node = Some(node);
@@ -135,4 +149,11 @@ impl Blueprint {
     fn config(&self, name: &str) -> PathBuf {
         self.layout.config().join(name)
     }
+}
+
+fn proxy_exceptions(settings: &Settings) -> Option<String> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"].into_iter().find_map(set)?;
+    let ours = format!("127.0.0.1,localhost,{},.svc,.cluster.local,{REGISTRY_NAME}", settings.network.whole());
+    Some(set("NO_PROXY").or_else(|| set("no_proxy")).map_or_else(|| ours.clone(), |others| format!("{others},{ours}")))
 }

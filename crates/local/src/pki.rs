@@ -4,7 +4,6 @@
 //! added later is signed by the same authority.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -14,6 +13,7 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
+use crate::file::write;
 use crate::layout::Layout;
 use crate::network::NodeIndex;
 use crate::settings::Settings;
@@ -128,8 +128,8 @@ impl Pki {
 
         if !self.service_account_public().exists() {
             let key = KeyPair::generate()?;
-            write(&self.service_account_key(), &key.serialize_pem(), 0o600)?;
-            write(&self.service_account_public(), &key.public_key_pem(), 0o644)?;
+            write(&self.service_account_key(), key.serialize_pem(), 0o600)?;
+            write(&self.service_account_public(), key.public_key_pem(), 0o644)?;
         }
         Ok(())
     }
@@ -160,8 +160,8 @@ impl Pki {
         }
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?;
-        write(&pair.key, &key.serialize_pem(), 0o600)?;
-        write(&pair.certificate, &certificate.pem(), 0o644)?;
+        write(&pair.key, key.serialize_pem(), 0o600)?;
+        write(&pair.certificate, certificate.pem(), 0o644)?;
         Ok(Issuer::new(params, key))
     }
 
@@ -172,8 +172,8 @@ impl Pki {
         }
         let key = KeyPair::generate()?;
         let certificate = subject.params()?.signed_by(&key, issuer).with_context(|| format!("signing {name}"))?;
-        write(&pair.key, &key.serialize_pem(), 0o600)?;
-        write(&pair.certificate, &certificate.pem(), 0o644)
+        write(&pair.key, key.serialize_pem(), 0o600)?;
+        write(&pair.certificate, certificate.pem(), 0o644)
     }
 }
 
@@ -274,18 +274,6 @@ fn validity(params: &mut CertificateParams) {
     let now = OffsetDateTime::now_utc();
     params.not_before = now - BACKDATE;
     params.not_after = now + VALIDITY;
-}
-
-fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
-    use std::io::Write as _;
-    std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .with_context(|| format!("writing {}", path.display()))
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ const GIB: u64 = 1 << 30;
 const STATE_NEEDS: u64 = 3 * GIB;
 /// Go's module and build caches, and what comes out of them.
 const CACHE_NEEDS: u64 = 6 * GIB;
-/// Sockets below the state directory must fit the kernel's 108 bytes.
-const LONGEST_DIRECTORY: usize = 70;
+/// The longest socket below the state directory must fit the kernel's 108 bytes.
+const LONGEST_DIRECTORY: usize = 50;
 
 pub fn check_root(shape: Shape) -> Result<(), Problem> {
     if shape == Shape::Full && !rustix::process::geteuid().is_root() {
@@ -33,9 +33,10 @@ pub fn check_directory(layout: &Layout) -> anyhow::Result<()> {
         "the state directory {} has {length} characters, and sockets in it may not have a path that long.\nUse a shorter one, of {LONGEST_DIRECTORY} at most: ODC_LOCAL_DIR=… ./dev up",
         layout.root().display()
     );
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+@-".contains(byte);
     anyhow::ensure!(
-        !layout.root().as_os_str().as_encoded_bytes().iter().any(|byte| b"'\"\n\\".contains(byte)),
-        "the state directory {} has quotes, backslashes or line breaks in its name, which configuration files cannot hold.\nUse another one: ODC_LOCAL_DIR=… ./dev up",
+        layout.root().as_os_str().as_encoded_bytes().iter().all(plain),
+        "the state directory {} has characters in its name that configuration files cannot hold.\nUse one of plain letters and digits: ODC_LOCAL_DIR=… ./dev up",
         layout.root().display()
     );
     std::fs::create_dir_all(layout.root()).with_context(|| format!("making {}", layout.root().display()))
@@ -136,6 +137,25 @@ mod tests {
     #[test]
     fn sizes_are_readable() {
         assert_eq!(gibibytes(3 * GIB + GIB / 2), "3.5 GiB");
+    }
+
+    #[test]
+    fn sockets_fit_in_the_longest_directory() {
+        let layout = Layout::new(format!("/{}", "x".repeat(LONGEST_DIRECTORY - 1)).into());
+        let node = crate::network::NodeIndex::all(crate::network::MAX_NODES).last().unwrap();
+        for socket in [layout.socket(), layout.gpu_socket(node), layout.containerd_socket(node)] {
+            assert!(socket.as_os_str().len() <= 107, "{}", socket.display());
+        }
+    }
+
+    #[test]
+    fn odd_names_are_refused() {
+        for odd in ["/tmp/with space", "/tmp/with,comma", "/tmp/with:colon", "/tmp/quo\"te", "/tmp/ünder"] {
+            assert!(
+                check_directory(&Layout::new(odd.into())).unwrap_err().to_string().contains("plain letters"),
+                "{odd}"
+            );
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error(
-        "a local cloud with nodes needs root: network namespaces, mounts and cgroups are the kernel's to give.\nRun it again as root (`sudo ./dev up`), or use an existing cluster: ./dev up --kubeconfig PATH"
+        "a local cloud with nodes needs root: network namespaces, mounts and cgroups are the kernel's to give.\nRun it again as root (sudo --preserve-env=HOME,PATH ./dev up), or use an existing cluster: ./dev up --kubeconfig PATH"
     )]
     NotRoot,
 
     #[error(
-        "port {port} on {address} is taken by {by}, and {part} needs it.\nStop that program, or give the cloud another network: ./dev up --network 10.x.0.0/16"
+        "port {port} on {address} is taken by {by}, and {part} needs it.\nStop that program, or give the cloud another network: ./dev reset, then ./dev up --network 10.x.0.0/16"
     )]
     PortTaken { part: String, address: String, port: u16, by: String },
 
@@ -34,6 +34,11 @@ pub enum Problem {
     )]
     TooManyNodes { nodes: u8, most: u8 },
 
+    #[error(
+        "a control plane without nodes has neither a network nor simulated nodes of its own.\nAsk for at least one node, or leave --network and --simulated-nodes away"
+    )]
+    NoNodes,
+
     #[error("there is no node {name:?}; this cloud has {known}")]
     NoSuchNode { name: String, known: String },
 
@@ -52,7 +57,7 @@ pub enum Problem {
     NoFreeNetwork,
 
     #[error(
-        "network {network} overlaps with {with}, which this machine already uses.\nName a free one: ./dev up --network 10.x.0.0/16"
+        "network {network} overlaps with {with}, which this machine already uses.\nEnd what uses it, or name a free one (a cloud that has one needs ./dev reset first): ./dev up --network 10.x.0.0/16"
     )]
     NetworkTaken { network: String, with: String },
 
@@ -67,9 +72,11 @@ pub enum Problem {
     Unreachable { what: String, tail: String },
 
     #[error(
-        "{part} did not become ready in {seconds} s ({reason}); its last lines:\n{tail}\nThe whole log: ./dev logs {part}"
+        "{part} is not ready ({reason}); its last lines:
+{tail}
+The whole log: ./dev logs {part}"
     )]
-    NotReady { part: String, seconds: u64, reason: String, tail: String },
+    NotReady { part: String, reason: String, tail: String },
 
     #[error(
         "the command {command:?} is not installed.\nRun ./dev up, which installs what is missing; on other systems than Debian install it yourself"

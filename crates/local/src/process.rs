@@ -103,14 +103,14 @@ impl Process {
     pub async fn end_strays(part: &Part, log: &Path) -> anyhow::Result<()> {
         let wanted = format!("{MARK}={}", mark(part, log)).into_bytes();
         // The shims of a runtime carry its environment too, but are other programs and live on.
-        let program = part.command.first().and_then(|program| Path::new(program).file_name());
+        let command: Vec<u8> = part.command.iter().flat_map(|word| [word.as_encoded_bytes(), b"\0"].concat()).collect();
         for entry in std::fs::read_dir("/proc").context("reading /proc")?.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else {
                 continue;
             };
-            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            let runs = std::fs::read_link(entry.path().join("exe")).unwrap_or_default();
-            if runs.file_name() == program && environment.split(|byte| *byte == 0).any(|variable| variable == wanted) {
+            let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
+            if read("cmdline") == command && read("environ").split(|byte| *byte == 0).any(|variable| variable == wanted)
+            {
                 // It may end by itself while we look.
                 if let Ok(stray) = Self::hold(pid) {
                     stray.signal(Signal::KILL)?;
@@ -194,11 +194,7 @@ impl Record {
     }
 
     pub fn store(&self, directory: &Path) -> anyhow::Result<()> {
-        let path = Self::path(directory, &self.name);
-        let next = path.with_extension("next");
-        std::fs::write(&next, serde_json::to_vec(self)?)
-            .and_then(|()| std::fs::rename(&next, &path))
-            .with_context(|| format!("writing {}", path.display()))
+        crate::file::write(&Self::path(directory, &self.name), serde_json::to_vec(self)?, 0o644)
     }
 
     pub fn load(directory: &Path, name: &str) -> Option<Self> {

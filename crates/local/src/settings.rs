@@ -92,6 +92,9 @@ impl Settings {
         if let Some(nodes) = ask.nodes.filter(|nodes| *nodes > MAX_NODES) {
             return Err(Problem::TooManyNodes { nodes, most: MAX_NODES }.into());
         }
+        if ask.nodes == Some(0) && (ask.network.is_some() || ask.simulated_nodes.is_some_and(|nodes| nodes > 0)) {
+            return Err(Problem::NoNodes.into());
+        }
         let mut settings = match stored {
             Some(stored) => stored,
             None => Self::fresh(ask, choose)?,
@@ -103,7 +106,7 @@ impl Settings {
         let loopback = settings.nodes == 0 || settings.existing.is_some();
         if network != settings.network
             || loopback != (network == Network::Loopback)
-            || ask.existing != settings.existing
+            || (ask.existing.is_some() && ask.existing != settings.existing)
         {
             return Err(Problem::OtherCloud { was: settings.describe() }.into());
         }
@@ -155,17 +158,17 @@ impl Settings {
         if made.format != FORMAT || made.kubernetes != KUBERNETES {
             return Err(foreign(format!("format {}, {}", made.format, made.kubernetes)).into());
         }
-        serde_json::from_str(text).with_context(|| format!("reading {}", root.join("cloud.json").display()))
+        serde_json::from_str(text).map_err(|_| foreign("of this version, but damaged".into()).into())
     }
 
-    /// Replaces the file in one step: an interrupted `up` leaves the old or the new settings, never half of them.
     pub fn store(&self, layout: &Layout) -> anyhow::Result<()> {
-        let path = layout.settings();
-        let next = path.with_extension("json.next");
-        let text = serde_json::to_string_pretty(self)?;
-        std::fs::write(&next, text + "\n")
-            .and_then(|()| std::fs::rename(&next, &path))
-            .with_context(|| format!("writing {}", path.display()))
+        crate::file::write(
+            &layout.settings(),
+            serde_json::to_string_pretty(self)?
+                + "
+",
+            0o644,
+        )
     }
 
     pub fn shape(&self) -> Shape {
@@ -204,7 +207,7 @@ impl Settings {
 
 impl Ports {
     /// On a bridge of its own every cloud has its own address, so the usual ports are free.
-    const WELL_KNOWN: Self = Self {
+    pub const WELL_KNOWN: Self = Self {
         etcd: 2379,
         etcd_peer: 2380,
         etcd_health: 2381,
@@ -299,6 +302,26 @@ mod tests {
     }
 
     #[test]
+    fn an_existing_cluster_is_remembered() {
+        let ask = Ask { existing: Some("/kubeconfig".into()), ..Ask::default() };
+        let first = merge(None, &ask).unwrap();
+        assert_eq!(merge(Some(first.clone()), &Ask::default()).unwrap(), first);
+        assert_eq!(merge(Some(first.clone()), &ask).unwrap(), first);
+        let other = Ask { existing: Some("/another".into()), ..Ask::default() };
+        assert!(matches!(problem(merge(Some(first), &other)), Problem::OtherCloud { .. }));
+    }
+
+    #[test]
+    fn a_control_plane_alone_has_no_network() {
+        for ask in [
+            Ask { nodes: Some(0), network: Some(Network::Bridge(240)), ..Ask::default() },
+            Ask { nodes: Some(0), simulated_nodes: Some(5), ..Ask::default() },
+        ] {
+            assert!(matches!(problem(merge(None, &ask)), Problem::NoNodes), "{ask:?}");
+        }
+    }
+
+    #[test]
     fn too_many_nodes_are_refused() {
         assert!(matches!(
             problem(merge(None, &Ask { nodes: Some(33), ..Ask::default() })),
@@ -309,6 +332,7 @@ mod tests {
     #[test]
     fn another_versions_directory_is_left_alone() {
         for text in [
+            r#"{"format": 1, "kubernetes": "v1.36.3"}"#,
             r#"{"format": 7, "kubernetes": "v1.36.3", "new": true}"#,
             r#"{"format": 1, "kubernetes": "v1.30.0"}"#,
             "garbage",

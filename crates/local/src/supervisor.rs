@@ -271,6 +271,10 @@ impl Watch {
     }
 
     async fn start(&self) -> anyhow::Result<Process> {
+        // A job of an earlier supervisor that is still at it must not get company.
+        if let Some(earlier) = Record::load(&self.run, &self.part.name).and_then(|record| Process::adopt(&record)) {
+            earlier.end(self.part.ending).await?;
+        }
         Process::end_strays(&self.part, &self.log).await?;
         if std::fs::metadata(&self.log).is_ok_and(|log| log.len() > LOG_LIMIT) {
             std::fs::rename(&self.log, self.log.with_extension("log.1"))?;

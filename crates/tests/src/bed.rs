@@ -66,12 +66,16 @@ impl Bed {
             let mut keeper = self.start_keeper()?;
             while !self.socket().exists() {
                 if let Some(status) = keeper.try_wait()? {
-                    let code = status.code();
+                    // Another keeper is at work, or just leaving: then ours must start when it is gone.
+                    let other = status.code() == Some(OTHER_KEEPER);
                     anyhow::ensure!(
-                        code == Some(OTHER_KEEPER),
-                        "the test bed did not start ({status}):\n{}",
+                        other,
+                        "the test bed did not start ({status}):
+{}",
                         self.last_words()
                     );
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    break;
                 }
                 anyhow::ensure!(
                     started.elapsed() < START_LIMIT,
@@ -135,10 +139,17 @@ pub fn prefix() -> String {
     format!("odc-bed-{short}-")
 }
 
-/// One of our executables, built beside the running one.
+/// What directories of servers that die with their test begin with; only their files can be left.
+pub fn temporary() -> String {
+    format!("{}tmp-", prefix())
+}
+
+/// One of our executables: where `./dev test` put them, or beside the running one.
 pub fn executable(name: &str) -> anyhow::Result<PathBuf> {
+    let named = std::env::var_os("ODC_BIN_DIR").map(PathBuf::from);
     let own = std::env::current_exe()?;
-    let found = own.ancestors().skip(1).take(2).map(|directory| directory.join(name)).find(|path| path.exists());
+    let beside = own.ancestors().skip(1).take(2).map(Path::to_path_buf);
+    let found = named.into_iter().chain(beside).map(|directory| directory.join(name)).find(|path| path.exists());
     found.with_context(|| format!("{name} is not built; run ./dev test, or `cargo build --bins` first"))
 }
 

@@ -10,6 +10,7 @@ use odc_local::bound::Bound;
 use serde_json::json;
 
 use crate::audit;
+use crate::bed;
 use crate::finally::finally;
 use crate::pod_player::PodPlayer;
 
@@ -25,7 +26,7 @@ pub struct ControlPlane {
 
 pub async fn with_control_plane<T>(test: impl AsyncFnOnce(&ControlPlane) -> anyhow::Result<T>) -> anyhow::Result<T> {
     crate::begin();
-    let directory = tempfile::Builder::new().prefix("odc-cp-").tempdir()?;
+    let directory = tempfile::Builder::new().prefix(&bed::temporary()).tempdir()?;
     let server = Bound::control_plane(directory.path()).await?;
     let client = Client::try_from(config(&server, "odc-tests").await?)?;
     let player = PodPlayer::start(Client::try_from(config(&server, crate::PLAYER).await?)?);

@@ -2,6 +2,7 @@
 
 use odc_local::bound::Bound;
 
+use crate::bed;
 use crate::finally::finally;
 
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub struct Database {
 
 pub async fn with_database<T>(test: impl AsyncFnOnce(Database) -> anyhow::Result<T>) -> anyhow::Result<T> {
     crate::begin();
-    let directory = tempfile::Builder::new().prefix("odc-db-").tempdir()?;
+    let directory = tempfile::Builder::new().prefix(&bed::temporary()).tempdir()?;
     let server = Bound::database(directory.path()).await?;
     let database = Database { url: server.database_url()? };
     finally(test(database), async || server.end().await).await

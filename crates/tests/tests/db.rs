@@ -15,7 +15,7 @@ async fn a_test_gets_an_empty_database_it_owns() -> anyhow::Result<()> {
         .await?;
         assert!(!row.get::<bool, _>(0), "ODC must not need a superuser");
         assert_eq!(row.get::<i64, _>(1), 0);
-        assert_eq!(row.get::<i32, _>(2), 15);
+        assert!(row.get::<i32, _>(2) >= 15, "the oldest PostgreSQL we support");
         sqlx::query("CREATE TABLE mine (id int)").execute(&mut connection).await?;
         Ok(())
     })

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
 
-use crate::control::{Conversation, Request};
+use crate::control::Request;
 use crate::layout::Layout;
 use crate::network::NodeIndex;
 use crate::parts::Blueprint;
@@ -11,13 +11,14 @@ use crate::problem::Problem;
 use crate::progress::Progress;
 
 pub async fn node_stop(layout: Layout, name: &str) -> anyhow::Result<()> {
+    let _turn = super::take_running(&layout).await?;
     let mut blueprint = super::blueprint(layout)?;
     blueprint.settings.find_node(name)?;
     blueprint.settings.stopped.insert(name.into());
     blueprint.settings.store(&blueprint.layout)?;
     let progress = Progress::new();
     progress
-        .step(&format!("pulling the plug of {name}"), ask(&blueprint, &Request::Unplug { node: name.into() }))
+        .step(&format!("pulling the plug of {name}"), super::ask(&blueprint, &Request::Unplug { node: name.into() }))
         .await?;
     progress.say(&format!(
         "{name} is off. Kubernetes will notice within a minute; bring it back: odc local node start {name}"
@@ -26,6 +27,7 @@ pub async fn node_stop(layout: Layout, name: &str) -> anyhow::Result<()> {
 }
 
 pub async fn node_start(layout: Layout, name: &str) -> anyhow::Result<()> {
+    let _turn = super::take_running(&layout).await?;
     let mut blueprint = super::blueprint(layout)?;
     let node = blueprint.settings.find_node(name)?;
     blueprint.settings.stopped.remove(name);
@@ -33,7 +35,7 @@ pub async fn node_start(layout: Layout, name: &str) -> anyhow::Result<()> {
     let progress = Progress::new();
     progress
         .step(&format!("starting {name}"), async {
-            ask(&blueprint, &Request::Apply).await?;
+            super::ask(&blueprint, &Request::Apply).await?;
             super::up::parts_ready(&blueprint).await?;
             let client = crate::cluster::client(&blueprint.layout.kubeconfig()).await?;
             super::up::node_ready(&client, &blueprint, node).await
@@ -64,7 +66,7 @@ pub async fn gpu_heal(layout: Layout, node: &str, gpu: &str) -> anyhow::Result<(
 /// By its whole id or its number.
 fn find_gpu(blueprint: &Blueprint, node: &str, gpu: &str) -> anyhow::Result<(NodeIndex, String)> {
     let node = blueprint.settings.find_node(node)?;
-    let all: Vec<String> = (0..blueprint.settings.gpus).map(|index| format!("GPU-{node}-{index:02}")).collect();
+    let all: Vec<String> = gpus(blueprint, node).collect();
     let found = gpu.parse().ok().and_then(|index: usize| all.get(index)).or(all.iter().find(|id| *id == gpu));
     match found {
         Some(found) => Ok((node, found.clone())),
@@ -76,10 +78,19 @@ fn find_gpu(blueprint: &Blueprint, node: &str, gpu: &str) -> anyhow::Result<(Nod
     }
 }
 
+/// The ids the device plugin gives out.
+fn gpus(blueprint: &Blueprint, node: NodeIndex) -> impl Iterator<Item = String> {
+    (0..blueprint.settings.gpus).map(move |index| format!("GPU-{node}-{index:02}"))
+}
+
+pub(super) fn healthy_gpus(blueprint: &Blueprint, node: NodeIndex) -> usize {
+    let ill = blueprint.layout.ill_gpus(node);
+    gpus(blueprint, node).filter(|gpu| !ill.join(gpu).exists()).count()
+}
+
 /// Waits until the API server shows what the node's devices now amount to.
 async fn allocatable(blueprint: &Blueprint, node: NodeIndex) -> anyhow::Result<()> {
-    let ill = std::fs::read_dir(blueprint.layout.ill_gpus(node)).into_iter().flatten().count();
-    let healthy = usize::from(blueprint.settings.gpus).saturating_sub(ill);
+    let healthy = healthy_gpus(blueprint, node);
     let client = crate::cluster::client(&blueprint.layout.kubeconfig()).await?;
     let progress = Progress::new();
     let nodes: Api<Node> = Api::all(client);
@@ -89,11 +100,4 @@ async fn allocatable(blueprint: &Blueprint, node: NodeIndex) -> anyhow::Result<(
             super::up::await_node(nodes, node, super::up::gpus_are(healthy)),
         )
         .await
-}
-
-async fn ask(blueprint: &Blueprint, request: &Request) -> anyhow::Result<()> {
-    match Conversation::start(&blueprint.layout.socket(), request).await? {
-        Some(conversation) => conversation.done().await,
-        None => Err(Problem::NotRunning { directory: blueprint.layout.root().into() }.into()),
-    }
 }

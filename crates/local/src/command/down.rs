@@ -1,6 +1,6 @@
 //! Ends a cloud. Its state is kept; `reset` deletes that too.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
@@ -13,14 +13,12 @@ use crate::settings::Settings;
 
 pub async fn down(layout: &Layout) -> anyhow::Result<()> {
     let progress = Progress::new();
-    let Some(mut settings) = Settings::load(layout)? else {
+    if !layout.settings().exists() {
         progress.say(&format!("No local cloud in {}: nothing to stop.", layout.root().display()));
         return Ok(());
-    };
+    }
+    let _turn = super::take_turn(layout)?;
     progress.step("stopping", stop(layout)).await?;
-    // Nodes taken away belong to the time that just ended.
-    settings.stopped.clear();
-    settings.store(layout)?;
     progress.say(&format!("Stopped. Its state is kept in {}; ./dev up brings it back.", layout.root().display()));
     Ok(())
 }
@@ -31,22 +29,31 @@ pub async fn reset(layout: &Layout) -> anyhow::Result<()> {
         progress.say(&format!("No local cloud in {}: nothing to delete.", layout.root().display()));
         return Ok(());
     }
-    // Only what is ours is deleted, and another version's cloud is ended by its names alone.
     anyhow::ensure!(
         is_state_directory(layout)?,
         "{} is not the state directory of a local cloud: it has no cloud.json. Nothing was deleted",
         layout.root().display()
     );
-    match Settings::load(layout) {
-        Ok(_) => progress.step("stopping", stop(layout)).await?,
-        Err(error) if error.is::<Problem>() => {
-            progress.step("stopping what another version left", end_by_name(layout)).await?;
-        }
-        Err(error) => return Err(error),
-    }
+    let _turn = super::take_turn(layout)?;
+    progress.step("stopping", stop(layout)).await?;
     std::fs::remove_dir_all(layout.root()).with_context(|| format!("deleting {}", layout.root().display()))?;
     progress.say(&format!("Deleted {}. ./dev up starts afresh.", layout.root().display()));
     Ok(())
+}
+
+/// Of whatever version: settings that cannot be read are not needed to find what carries the cloud's name.
+async fn stop(layout: &Layout) -> anyhow::Result<()> {
+    match Settings::load(layout) {
+        Ok(Some(mut settings)) => {
+            stop_known(layout).await?;
+            // Nodes taken away belong to the time that just ended.
+            settings.stopped.clear();
+            settings.store(layout)
+        }
+        Ok(None) => stop_by_name(layout).await,
+        Err(error) if error.is::<Problem>() => stop_by_name(layout).await,
+        Err(error) => Err(error),
+    }
 }
 
 /// An `up` that failed early leaves locks and no settings.
@@ -58,7 +65,7 @@ fn is_state_directory(layout: &Layout) -> anyhow::Result<bool> {
 }
 
 /// By the supervisor if one runs; else we do its work.
-async fn stop(layout: &Layout) -> anyhow::Result<()> {
+async fn stop_known(layout: &Layout) -> anyhow::Result<()> {
     if let Some(conversation) = Conversation::start(&layout.socket(), &Request::Stop).await? {
         conversation.done().await?;
         return wait_for_lock(layout).await;
@@ -67,8 +74,7 @@ async fn stop(layout: &Layout) -> anyhow::Result<()> {
     end_cloud(layout).await
 }
 
-/// Settings of another version cannot be read, but names and records are found without them.
-async fn end_by_name(layout: &Layout) -> anyhow::Result<()> {
+async fn stop_by_name(layout: &Layout) -> anyhow::Result<()> {
     if let Some(conversation) = Conversation::start(&layout.socket(), &Request::HandOver).await? {
         conversation.done().await?;
         wait_for_lock(layout).await?;
@@ -90,9 +96,11 @@ fn hold_lock(layout: &Layout) -> anyhow::Result<std::fs::File> {
 /// The supervisor says "done" a moment before it is gone.
 pub(super) async fn wait_for_lock(layout: &Layout) -> anyhow::Result<()> {
     let lock = std::fs::File::create(layout.lock())?;
-    let waiting = tokio::task::spawn_blocking(move || lock.lock());
-    tokio::time::timeout(Duration::from_secs(20), waiting)
-        .await
-        .context("the supervisor does not end; see ./dev logs supervisor")???;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while lock.try_lock().is_err() {
+        anyhow::ensure!(Instant::now() < deadline, "the supervisor does not end; see ./dev logs supervisor");
+        // A lock tells nobody when it becomes free.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     Ok(())
 }

@@ -32,7 +32,8 @@ pub async fn status(layout: Layout, json: bool) -> anyhow::Result<()> {
         .into_iter()
         .map(|(name, status)| Row { memory_bytes: status.pid.and_then(memory), name, status })
         .collect();
-    let all_ready = rows.iter().all(|row| row.status.state == State::Ready);
+    let ready = |name: &str| rows.iter().any(|row| row.name == name && row.status.state == State::Ready);
+    let all_ready = blueprint.parts().iter().all(|part| ready(&part.name));
     let mut out = std::io::stdout().lock();
     if json {
         writeln!(out, "{}", serde_json::to_string_pretty(&rows)?)?;

@@ -37,60 +37,59 @@ pub async fn up(layout: Layout, ask: Ask) -> anyhow::Result<()> {
     let started = Instant::now();
     let progress = Progress::new();
     let ask = Ask { existing: ask.existing.as_deref().map(existing::resolve).transpose()?, ..ask };
-    let stored = Settings::load(&layout)?;
-    let shape = stored.as_ref().map_or_else(|| ask.shape(), Settings::shape);
-    preflight::check_root(shape)?;
+    let known = Settings::load(&layout)?;
+    preflight::check_root(known.as_ref().map_or_else(|| ask.shape(), Settings::shape))?;
     preflight::check_directory(&layout)?;
-    let _turn = take_turn(&layout)?;
-    if let Some(kubeconfig) = &ask.existing {
+    let _turn = super::take_turn(&layout)?;
+    if let Some(kubeconfig) = ask.existing.as_ref().or(known.as_ref().and_then(|known| known.existing.as_ref())) {
         progress.say(&existing::look(kubeconfig).await?.plan(kubeconfig));
     }
-    let settings = settle(&layout, stored, ask, shape).await?;
-    let executables = Executables::find()?;
-    let built = settings.shape() == Shape::Existing || executables.kube.exists();
-    preflight::check_space(&layout, &crate::artifact::cache()?, built)?;
-    executables.ensure(&settings, progress).await?;
-    if settings.shape() == Shape::Full {
-        image::ensure_cached(&executables, progress).await?;
-    }
-    let blueprint = Blueprint::new(settings, layout, executables)?;
+    let settings = settle(&layout, &ask).await?;
+    let blueprint = Blueprint::new(settings, layout, Executables::find()?)?;
+    preflight::check_ports(&blueprint)?;
+    build(&blueprint, progress).await?;
     Pki::of(&blueprint.layout).ensure(&blueprint.settings)?;
     ensure_password(&blueprint.layout.database_password())?;
     link_commands(&blueprint)?;
-    preflight::check_ports(&blueprint)?;
-    blueprint.settings.store(&blueprint.layout)?;
 
     ensure_supervisor(&blueprint).await?;
-    let Some(apply) = Conversation::start(&blueprint.layout.socket(), &Request::Apply).await? else {
-        anyhow::bail!("the supervisor ended; see ./dev logs supervisor")
-    };
-    apply.done().await?;
+    super::ask(&blueprint, &Request::Apply).await?;
     start(&blueprint, progress).await?;
     progress.say(&summary(&blueprint, started.elapsed()));
     Ok(())
 }
 
-/// Two `up` at once would get in each other's way.
-fn take_turn(layout: &Layout) -> anyhow::Result<std::fs::File> {
-    let file = std::fs::File::create(layout.root().join("up.lock"))?;
-    file.try_lock().map_err(|_| Problem::Busy { directory: layout.root().into() })?;
-    Ok(file)
-}
-
-/// The settings of this cloud, with a network that is ours from here on.
-async fn settle(layout: &Layout, stored: Option<Settings>, ask: Ask, shape: Shape) -> anyhow::Result<Settings> {
-    if shape != Shape::Full {
-        return Settings::merge(stored, &ask, || anyhow::bail!("a cloud without nodes has no network"));
-    }
+/// The settings of this cloud, written down, with a network that is ours from here on.
+async fn settle(layout: &Layout, ask: &Ask) -> anyhow::Result<Settings> {
+    let stored = Settings::load(layout)?;
     // Held until the bridge stands: a second cloud then sees the network as taken.
-    let _host = host::lock_host()?;
-    let free = if stored.is_none() && ask.network.is_none() { Some(host::free_network(layout).await?) } else { None };
-    let settings = Settings::merge(stored, &ask, || free.context("a network was named"))?;
+    let needs_network = stored.as_ref().map_or_else(|| ask.shape(), Settings::shape) == Shape::Full;
+    let _host = if needs_network { Some(host::lock_host()?) } else { None };
+    let free = match (&stored, ask.network) {
+        (None, None) if needs_network => Some(host::free_network(layout).await?),
+        _ => None,
+    };
+    let settings = Settings::merge(stored, ask, || free.context("a network was named"))?;
     if settings.shape() == Shape::Full {
         host::check_network(layout, settings.network).await?;
+    }
+    // Before anything is made: whatever happens now, `down` and `reset` know of this cloud.
+    settings.store(layout)?;
+    if settings.shape() == Shape::Full {
         host::Host::new(layout, settings.network)?.ensure_bridge().await?;
     }
     Ok(settings)
+}
+
+async fn build(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> {
+    let Blueprint { settings, executables, layout, .. } = blueprint;
+    let built = settings.shape() == Shape::Existing || executables.kube.exists();
+    preflight::check_space(layout, &crate::artifact::cache()?, built)?;
+    executables.ensure(settings, progress).await?;
+    if settings.shape() == Shape::Full {
+        image::ensure_cached(executables, progress).await?;
+    }
+    Ok(())
 }
 
 /// `PATH` gets one directory with links into the caches.
@@ -99,6 +98,10 @@ fn link_commands(blueprint: &Blueprint) -> anyhow::Result<()> {
     std::fs::create_dir_all(&bin)?;
     for (name, target) in [("kubectl", &blueprint.executables.kube), ("odc", &blueprint.executables.odc)] {
         let link = bin.join(name);
+        // Beside an existing cluster nothing of Kubernetes is built.
+        if !target.exists() {
+            continue;
+        }
         if std::fs::read_link(&link).is_ok_and(|now| now == *target) {
             continue;
         }
@@ -205,10 +208,11 @@ async fn watch_parts(blueprint: &Blueprint, mut see: impl FnMut(&Snapshot)) -> a
             }
             let hopeless = snapshot.iter().find(|(name, status)| {
                 let before = *earlier.entry((*name).clone()).or_insert(status.restarts);
-                status.state == State::BackOff && status.restarts - before >= HOPELESS
+                status.state == State::BackOff && status.restarts.saturating_sub(before) >= HOPELESS
             });
             if let Some((name, status)) = hopeless {
-                return Err(not_ready(blueprint, name, &status.message, Duration::ZERO).into());
+                let reason = format!("it ended {HOPELESS} times: {}", status.message);
+                return Err(not_ready(blueprint, name, &reason).into());
             }
         }
         anyhow::bail!("the supervisor ended; see ./dev logs supervisor")
@@ -220,18 +224,13 @@ async fn watch_parts(blueprint: &Blueprint, mut see: impl FnMut(&Snapshot)) -> a
         .iter()
         .find(|(_, status)| status.state != State::Ready && status.state != State::Waiting)
         .map_or(("supervisor".to_owned(), String::new()), |(name, status)| (name.clone(), status.message.clone()));
-    Err(not_ready(blueprint, &name, &reason, READY_LIMIT).into())
+    let reason = format!("{reason} for {} s", READY_LIMIT.as_secs());
+    Err(not_ready(blueprint, &name, &reason).into())
 }
 
-fn not_ready(blueprint: &Blueprint, part: &str, reason: &str, waited: Duration) -> Problem {
+fn not_ready(blueprint: &Blueprint, part: &str, reason: &str) -> Problem {
     let log = std::fs::read(blueprint.layout.log_of(part)).unwrap_or_default();
-    let reason = if waited.is_zero() { format!("it ended {HOPELESS} times: {reason}") } else { reason.into() };
-    Problem::NotReady {
-        part: part.into(),
-        seconds: waited.as_secs(),
-        reason,
-        tail: tail(&String::from_utf8_lossy(&log), 10),
-    }
+    Problem::NotReady { part: part.into(), reason: reason.into(), tail: tail(&String::from_utf8_lossy(&log), 10) }
 }
 
 /// Ready, by a kubelet that is alive now: the object may still speak of the last time it was up.
@@ -244,13 +243,13 @@ pub(super) async fn node_ready(client: &Client, blueprint: &Blueprint, node: Nod
                 < jiff::SignedDuration::try_from(FRESH_LEASE).unwrap_or_default()
         })
     };
-    tokio::time::timeout(NODE_LIMIT, await_condition(leases, &node.to_string(), fresh))
-        .await
-        .map_err(|_| not_ready(blueprint, &format!("{node}/kubelet"), "its node has no lease", NODE_LIMIT))??;
-    let gpus = usize::from(blueprint.settings.gpus)
-        .saturating_sub(std::fs::read_dir(blueprint.layout.ill_gpus(node)).into_iter().flatten().count());
-    let enough = gpus_are(gpus);
-    await_node(Api::all(client.clone()), node, move |node| existing::is_ready(node) && enough(node)).await
+    tokio::time::timeout(NODE_LIMIT, await_condition(leases, &node.to_string(), fresh)).await.map_err(|_| {
+        let bridge = blueprint.layout.id().bridge();
+        let reason = format!("its node has no lease; if this machine has a firewall, it must let {bridge} pass");
+        not_ready(blueprint, &format!("{node}/kubelet"), &reason)
+    })??;
+    let enough = gpus_are(super::devices::healthy_gpus(blueprint, node));
+    await_node(Api::all(client.clone()), node, move |node| crate::cluster::is_ready(node) && enough(node)).await
 }
 
 pub(super) fn gpus_are(count: usize) -> impl Fn(&Node) -> bool {

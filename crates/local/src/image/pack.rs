@@ -69,11 +69,16 @@ pub(super) fn write_layout(
     config: Config,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let work = layout.with_file_name(format!(
-        "{}.new-{}",
-        layout.file_name().and_then(|name| name.to_str()).unwrap_or_default(),
-        std::process::id()
-    ));
+    let mut name = layout.file_name().context("an image has a name")?.to_owned();
+    name.push(".new");
+    let work = layout.with_file_name(name);
+    let _lock = lock(&work.with_extension("lock"))?;
+    if layout.exists() {
+        return Ok(());
+    }
+    if work.exists() {
+        std::fs::remove_dir_all(&work)?;
+    }
     let blobs = work.join("blobs/sha256");
     std::fs::create_dir_all(&blobs)?;
 
@@ -113,12 +118,14 @@ pub(super) fn write_layout(
     let mark = OciLayoutBuilder::default().image_layout_version("1.0.0").build()?;
     std::fs::write(work.join("oci-layout"), serde_json::to_vec(&mark)?)?;
 
-    match std::fs::rename(&work, layout) {
-        // Somebody else made the same image meanwhile; the same content is the same image.
-        Err(_) if layout.exists() => std::fs::remove_dir_all(&work)?,
-        other => other.with_context(|| format!("keeping {}", layout.display()))?,
-    }
-    Ok(())
+    std::fs::rename(&work, layout).with_context(|| format!("keeping {}", layout.display()))
+}
+
+/// Two makers of the same image take turns, and the second finds it done.
+fn lock(path: &Path) -> anyhow::Result<File> {
+    let file = File::create(path).with_context(|| format!("opening {}", path.display()))?;
+    file.lock().with_context(|| format!("waiting for {}", path.display()))?;
+    Ok(file)
 }
 
 /// The digest a registry knows the image by.

@@ -68,7 +68,7 @@ config_path = \"{hosts}\"
             .file(networks.join("10-pods.conflist"), self.pod_network(node))
             .file(hosts.join(format!("{REGISTRY_NAME}:{registry_port}")).join("hosts.toml"), registry)
             .ending(Ending::Terminate { seconds: 10 })
-            .ready(Probe::Unix(directory.join("run/containerd/containerd.sock")))
+            .ready(Probe::Unix(self.layout.containerd_socket(node)))
     }
 
     /// Pods are routed, not bridged: replies of a Service on the same node then pass the node's address translation

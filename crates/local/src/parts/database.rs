@@ -1,13 +1,11 @@
 //! PostgreSQL on a data directory of its own: made once, served, and a plain role with its database.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Blueprint;
 use crate::part::{Ending, Part, TextFile};
 use crate::probe::Probe;
 
-/// Where Debian keeps the server's programs; they are not on `PATH`.
-const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 /// The one database and the role that owns it.
 pub const DATABASE: &str = "odc";
 
@@ -30,11 +28,12 @@ impl Blueprint {
              rm -rf '{data}.new'\n\
              install -d -m 700 '{data}.new'\n\
              {own}\
-             {as_server} {PROGRAMS}/initdb --pgdata='{data}.new' --username=postgres --auth-local=trust --auth-host=scram-sha-256 --encoding=UTF8 --locale=C.UTF-8\n\
+             {as_server} {programs}/initdb --pgdata='{data}.new' --username=postgres --auth-local=trust --auth-host=scram-sha-256 --encoding=UTF8 --locale=C.UTF-8\n\
              mv '{data}.new' '{data}'\n",
             data = data.display(),
             own = if runs_as_root() { format!("chown postgres: '{}.new'\n", data.display()) } else { String::new() },
             as_server = as_server().join(" "),
+            programs = self.postgres_programs.display(),
         );
         Part::new("database-directory").command(["sh", "-c"]).command([script]).cgroup(self.control_cgroup())
     }
@@ -53,7 +52,11 @@ impl Blueprint {
         Part::new("postgres")
             .needs("database-directory")
             .wrapper(as_server())
-            .command([format!("{PROGRAMS}/postgres"), "-D".into(), data.display().to_string()])
+            .command([
+                self.postgres_programs.join("postgres").display().to_string(),
+                "-D".into(),
+                data.display().to_string(),
+            ])
             .command([
                 "-h".to_owned(),
                 host.to_string(),
@@ -123,6 +126,13 @@ fn as_server() -> Vec<String> {
 
 fn runs_as_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Where Debian keeps the newest server's programs; they are not on `PATH`.
+pub fn find_programs() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let newest = versions.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max();
+    newest.map_or_else(PathBuf::new, |version| format!("/usr/lib/postgresql/{version}/bin").into())
 }
 
 /// Makes the role's password once.

@@ -9,6 +9,8 @@ use crate::pki::{Authority, kubeconfig};
 use crate::probe::Probe;
 
 const HEALTH_PORT: u16 = 10248;
+/// Marks Node objects of this cloud's own nodes.
+pub const OURS: &str = "odc.dev/local-node";
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
 
 impl Blueprint {
@@ -53,7 +55,10 @@ impl Blueprint {
             .command(["kubelet"])
             .flag("hostname-override", node)
             .flag("node-ip", address)
-            .flag("node-labels", "topology.kubernetes.io/region=local,topology.kubernetes.io/zone=local")
+            .flag(
+                "node-labels",
+                format!("{OURS}=true,topology.kubernetes.io/region=local,topology.kubernetes.io/zone=local"),
+            )
             .path_flag("kubeconfig", &credentials)
             .path_flag("config", &config)
             .file(config.clone(), text)
@@ -70,6 +75,6 @@ impl Blueprint {
             .flag("count", self.settings.gpus)
             .flag("node", node)
             .path_flag("ill-dir", &ill)
-            .ready(Probe::Unix(self.layout.kubelet(node).join("device-plugins/odc-nvidia.com_gpu.sock")))
+            .ready(Probe::Unix(self.layout.gpu_socket(node)))
     }
 }

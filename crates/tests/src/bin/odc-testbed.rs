@@ -5,9 +5,9 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use odc_tests::bed::{ALONE, Bed, GRANTED, OTHER_KEEPER, odc_local, prefix};
+use odc_tests::bed::{ALONE, Bed, GRANTED, OTHER_KEEPER, odc_local, prefix, temporary};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{RwLock, watch};
@@ -86,26 +86,41 @@ async fn hold(mut connection: UnixStream) {
     }
 }
 
+/// Goes on after a failure, so that one bad directory does not keep the others.
 async fn end_all() -> anyhow::Result<()> {
+    let mut result = Ok(());
     for nodes in SIZES {
         let bed = Bed::of(nodes);
-        if !bed.lock().exists() {
-            continue;
-        }
-        // A living keeper leaves by itself.
-        let lock = std::fs::File::create(bed.lock())?;
-        let waiting = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock));
-        let _lock = tokio::time::timeout(Duration::from_secs(120), waiting).await???;
-        for leftover in [bed.socket(), bed.log(), bed.lock()] {
-            // Not every keeper came to make all of them.
-            let _ = std::fs::remove_file(leftover);
+        if bed.lock().exists() {
+            result = result.and(await_keeper(&bed).await);
         }
     }
     for entry in std::fs::read_dir(std::env::temp_dir())?.flatten() {
-        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix()));
-        if ours && entry.path().is_dir() {
-            odc_local(&entry.path(), &["reset"]).await?.good()?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with(&prefix()) || !entry.path().is_dir() {
+            continue;
         }
+        let cleared = if name.starts_with(&temporary()) {
+            std::fs::remove_dir_all(entry.path()).map_err(Into::into)
+        } else {
+            odc_local(&entry.path(), &["reset"]).await.and_then(|output| output.good().map(drop))
+        };
+        result = result.and(cleared);
+    }
+    result
+}
+
+/// A living keeper leaves by itself.
+async fn await_keeper(bed: &Bed) -> anyhow::Result<()> {
+    let lock = std::fs::File::create(bed.lock())?;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while lock.try_lock().is_err() {
+        anyhow::ensure!(Instant::now() < deadline, "the keeper of {} does not leave", bed.directory.display());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    for leftover in [bed.socket(), bed.log(), bed.lock()] {
+        // Not every keeper came to make all of them.
+        let _ = std::fs::remove_file(leftover);
     }
     Ok(())
 }

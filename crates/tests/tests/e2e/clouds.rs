@@ -132,12 +132,7 @@ async fn simulated_nodes_are_ready_and_ordinary_pods_stay_away() -> anyhow::Resu
         let nodes: Api<Node> = Api::all(cluster.namespace.client.clone());
         let simulated = ListParams::default().labels("type=kwok");
         wait::until("three simulated nodes", Duration::from_secs(60), async || {
-            let ready = nodes.list(&simulated).await?.into_iter().filter(|node| {
-                let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-                conditions.is_some_and(|all| {
-                    all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-                })
-            });
+            let ready = nodes.list(&simulated).await?.into_iter().filter(odc_local::cluster::is_ready);
             anyhow::ensure!(ready.count() == 3, "not all ready");
             Ok(())
         })

@@ -10,8 +10,7 @@ use odc_tests::{Cluster, pod, wait, with_cluster_alone};
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn is_ready(node: Option<&Node>) -> bool {
-    let conditions = node.and_then(|node| node.status.as_ref()).and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
+    node.is_some_and(odc_local::cluster::is_ready)
 }
 
 /// The process of a part.
