@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
@@ -16,6 +17,8 @@ const GIB: u64 = 1 << 30;
 const STATE_NEEDS: u64 = 3 * GIB;
 /// Go's module and build caches, and what comes out of them.
 const CACHE_NEEDS: u64 = 6 * GIB;
+/// How long a port without an owner may still be taken.
+const DYING: Duration = Duration::from_secs(5);
 /// The longest socket below the state directory must fit the kernel's 108 bytes.
 const LONGEST_DIRECTORY: usize = 50;
 
@@ -69,7 +72,7 @@ fn gibibytes(bytes: u64) -> String {
 }
 
 /// Ports of parts that do not run yet must be free.
-pub fn check_ports(blueprint: &Blueprint) -> Result<(), Problem> {
+pub async fn check_ports(blueprint: &Blueprint) -> Result<(), Problem> {
     let (host, ports) = (blueprint.settings.network.host(), &blueprint.settings.ports);
     let wanted = [
         ("etcd", ports.etcd),
@@ -83,10 +86,23 @@ pub fn check_ports(blueprint: &Blueprint) -> Result<(), Problem> {
     let planned = blueprint.parts();
     for (part, port) in wanted.into_iter().filter(|(name, _)| planned.iter().any(|part| part.name == *name)) {
         let runs = Record::load(&blueprint.layout.run(), part).is_some_and(|record| Process::adopt(&record).is_some());
-        if !runs && TcpListener::bind((host, port)).is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse) {
-            let by = listener(host, port).unwrap_or_else(|| "another program".into());
-            return Err(Problem::PortTaken { part: part.into(), address: host.to_string(), port, by });
+        if !runs {
+            check_port(part, host, port).await?;
         }
+    }
+    Ok(())
+}
+
+async fn check_port(user: &str, host: Ipv4Addr, port: u16) -> Result<(), Problem> {
+    let deadline = Instant::now() + DYING;
+    while TcpListener::bind((host, port)).is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse) {
+        let by = listener(host, port);
+        if by.is_some() || Instant::now() > deadline {
+            let by = by.unwrap_or_else(|| "another program".into());
+            return Err(Problem::PortTaken { part: user.into(), address: host.to_string(), port, by });
+        }
+        // Nobody has it any more: a process that was killed takes a moment to let go.
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `odc`: every role of the Open Developer Cloud in one executable.
 
+mod generate;
 mod local;
 
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ struct Cli {
 enum Role {
     /// A whole cloud on this machine: real Kubernetes, PostgreSQL, a registry
     Local(local::Local),
+    /// Write the files that are made from the source and checked in
+    Generate(generate::Generate),
 }
 
 #[tokio::main]
@@ -31,6 +34,7 @@ async fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.role {
         Role::Local(local) => local.run().await,
+        Role::Generate(generate) => generate.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -46,7 +46,7 @@ pub async fn up(layout: Layout, ask: Ask) -> anyhow::Result<()> {
     }
     let settings = settle(&layout, &ask).await?;
     let blueprint = Blueprint::new(settings, layout, Executables::find()?)?;
-    preflight::check_ports(&blueprint)?;
+    preflight::check_ports(&blueprint).await?;
     build(&blueprint, progress).await?;
     Pki::of(&blueprint.layout).ensure(&blueprint.settings)?;
     ensure_password(&blueprint.layout.database_password())?;

@@ -5,10 +5,20 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::api::{Api, ListParams, PostParams};
+use odc_local::layout::Layout;
 use odc_tests::bed::{executable, odc_local};
 use odc_tests::{pod, wait, with_cluster_alone, with_own_cloud};
 
 use crate::host::{Host, processes_of};
+
+/// `up` is cut off as soon as these parts run.
+const CUTS: &[&str] = if cfg!(feature = "full") {
+    &["postgres.json", "etcd.json", "apiserver.json", "n1-containerd.json", "n1-kubelet.json", "n1-gpus.json"]
+} else {
+    &["etcd.json"]
+};
 
 /// Names and processes of all parts.
 async fn processes(directory: &Path) -> anyhow::Result<Vec<(String, Option<i64>)>> {
@@ -60,20 +70,21 @@ async fn an_interrupted_up_is_finished_by_the_next() -> anyhow::Result<()> {
         with_own_cloud(async |own| {
             let directory = own.directory.as_path();
             let before = Host::look()?;
-            // Cut off when the settings stand and the first parts run.
-            let mut cut = Command::new(executable("odc")?)
-                .args(["local", "--dir"])
-                .arg(directory)
-                .arg("up")
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?;
-            wait::until("etcd was started", Duration::from_secs(60), async || {
-                std::fs::metadata(directory.join("run/etcd.json")).context("no record of etcd")
-            })
-            .await?;
-            cut.kill()?;
-            cut.wait()?;
+            for record in CUTS {
+                let mut cut = Command::new(executable("odc")?)
+                    .args(["local", "--dir"])
+                    .arg(directory)
+                    .arg("up")
+                    .stdin(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()?;
+                wait::until(&format!("{record} was started"), Duration::from_secs(60), async || {
+                    std::fs::metadata(directory.join("run").join(record)).with_context(|| format!("no {record}"))
+                })
+                .await?;
+                cut.kill()?;
+                cut.wait()?;
+            }
             odc_local(directory, &["up"]).await?.good()?;
             odc_local(directory, &["reset"]).await?.good()?;
             assert_eq!(processes_of(directory)?, Vec::<String>::new());
@@ -125,8 +136,6 @@ async fn an_existing_cluster_gets_only_what_it_lacks() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn simulated_nodes_are_ready_and_ordinary_pods_stay_away() -> anyhow::Result<()> {
-    use k8s_openapi::api::core::v1::{Node, Pod};
-    use kube::api::{Api, ListParams};
     with_cluster_alone(1, async |cluster| {
         cluster.odc_local(&["up", "--simulated-nodes", "3"]).await?.good()?;
         let nodes: Api<Node> = Api::all(cluster.namespace.client.clone());
@@ -171,55 +180,67 @@ async fn simulated_nodes_are_ready_and_ordinary_pods_stay_away() -> anyhow::Resu
 async fn a_machine_that_lost_power_comes_back_with_its_state() -> anyhow::Result<()> {
     with_own_cloud(async |own| {
         own.odc_local(&["up", "--gpus", "0"]).await?.good()?;
-        let map = |verb: &str| format!("{}\nkubectl {verb} configmap kept", "eval \"$(\"$ODC\" local env)\"");
-        let shell = async |script: String| -> anyhow::Result<()> {
-            let mut command = tokio::process::Command::new("sh");
-            command.args(["-c", &script]).env("ODC", executable("odc")?).env("ODC_LOCAL_DIR", &own.directory);
-            let output = command.output().await?;
-            anyhow::ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
-            Ok(())
-        };
-        shell(map("create")).await?;
-        // Everything the kernel holds is gone at once; files stay as they are, records of processes among them.
-        let gone = format!(
-            "pkill -9 -f 'supervise --dir {dir}$'
-             for procs in /sys/fs/cgroup/*/odc-*/ /sys/fs/cgroup/odc-*/; do
-               find \"$procs\" -name cgroup.procs -exec cat {{}} + 2>/dev/null
-             done | sort -u | while read -r pid; do
-               grep -qz '@{dir}/' /proc/$pid/environ 2>/dev/null && kill -9 $pid
-             done
-             grep -o '{dir}[^ ]*/ns/mnt\\|{dir}[^ ]*/ns' /proc/self/mountinfo | sort -ru | while read -r at; do umount -l $at; done
-             true",
-            dir = own.directory.display(),
-        );
-        shell(gone).await?;
-        assert!(std::fs::read_dir(own.directory.join("run"))?.count() > 5, "records are still there");
+        let client = async || odc_local::cluster::client(&own.directory.join("kubeconfig")).await;
+        let map: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {"name": "kept"}}))?;
+        Api::default_namespaced(client().await?).create(&PostParams::default(), &map).await?;
+        lose_power(&own.directory).await?;
         own.odc_local(&["up"]).await?.good()?;
-        shell(map("get")).await
+        let kept: Option<ConfigMap> = Api::default_namespaced(client().await?).get_opt("kept").await?;
+        assert!(kept.is_some());
+        Ok(())
     })
     .await
 }
 
+/// All the kernel holds is gone at once: processes, mounts, namespaces, links, rules. Files stay as they are, and records
+/// of processes speak of another boot.
+async fn lose_power(directory: &Path) -> anyhow::Result<()> {
+    let id = Layout::new(directory.into()).id().to_string();
+    let script = format!(
+        "pkill -9 -f 'supervise --dir {dir}$'
+         find /sys/fs/cgroup -path '*/odc-{id}*' -name cgroup.procs -exec cat {{}} + | sort -u | xargs -r kill -9
+         for at in $(grep -o '{dir}[^ ]*/ns/mnt\\|{dir}[^ ]*/ns\\|/run/netns/odc-{id}-[^ ]*' /proc/self/mountinfo | sort -ru); do
+           umount -l $at
+         done
+         rm -f /run/netns/odc-{id}-* /run/odc-local/{id}
+         ip link delete odc{id}n1; ip link delete odc{id}; nft delete table ip odc_{id}
+         sed -i 's/\"boot\":\"[^\"]*\"/\"boot\":\"another\"/' {dir}/run/*.json
+         for try in 1 2 3 4 5 6 7 8 9 10; do
+           find /sys/fs/cgroup -depth -path '*/odc-{id}*' -type d -exec rmdir {{}} + 2>/dev/null && break
+           sleep 0.2
+         done
+         true",
+        dir = directory.display(),
+    );
+    let output = tokio::process::Command::new("sh").args(["-c", &script]).output().await?;
+    anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let records = std::fs::read_dir(directory.join("run"))?.count();
+    anyhow::ensure!(records > 5, "only {records} records are left to mislead the next start");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_cloud_grows_and_shrinks() -> anyhow::Result<()> {
-    use k8s_openapi::api::core::v1::Node;
-    use kube::api::{Api, ListParams};
-    with_own_cloud(async |own| {
-        let names = async || -> anyhow::Result<Vec<String>> {
-            let client = odc_local::cluster::client(&own.directory.join("kubeconfig")).await?;
-            let nodes = Api::<Node>::all(client).list(&ListParams::default()).await?;
-            Ok(nodes.into_iter().filter_map(|node| node.metadata.name).collect())
-        };
-        own.odc_local(&["up"]).await?.good()?;
-        let one = Host::look()?;
-        own.odc_local(&["up", "--nodes", "2"]).await?.good()?;
-        assert_eq!(names().await?, ["n1", "n2"]);
-        own.odc_local(&["up", "--nodes", "1"]).await?.good()?;
-        assert_eq!(names().await?, ["n1"]);
-        wait::until("the host as with one node", Duration::from_secs(20), async || {
-            let now = Host::look()?;
-            anyhow::ensure!(now == one, "left behind: {now:#?}");
-            Ok(())
+    // Alone, so that nothing else changes on the host meanwhile.
+    with_cluster_alone(1, async |_| {
+        with_own_cloud(async |own| {
+            let names = async || -> anyhow::Result<Vec<String>> {
+                let client = odc_local::cluster::client(&own.directory.join("kubeconfig")).await?;
+                let nodes = Api::<Node>::all(client).list(&ListParams::default()).await?;
+                Ok(nodes.into_iter().filter_map(|node| node.metadata.name).collect())
+            };
+            own.odc_local(&["up"]).await?.good()?;
+            let one = Host::look()?;
+            own.odc_local(&["up", "--nodes", "2"]).await?.good()?;
+            assert_eq!(names().await?, ["n1", "n2"]);
+            own.odc_local(&["up", "--nodes", "1"]).await?.good()?;
+            assert_eq!(names().await?, ["n1"]);
+            wait::until("the host as with one node", Duration::from_secs(20), async || {
+                let now = Host::look()?;
+                anyhow::ensure!(now == one, "left behind: {now:#?}");
+                Ok(())
+            })
+            .await
         })
         .await
     })

@@ -7,6 +7,29 @@ use kube::api::{Api, ListParams};
 use kube::runtime::wait::await_condition;
 use odc_tests::{Cluster, pod, wait, with_cluster_alone};
 
+/// Parts that are killed one after the other.
+const KILLED: &[&str] = if cfg!(feature = "full") {
+    &[
+        "etcd",
+        "apiserver",
+        "controller-manager",
+        "scheduler",
+        "dns",
+        "registry",
+        "postgres",
+        "n1/containerd",
+        "n1/kubelet",
+        "n1/proxy",
+        "n1/gpus",
+        "n2/containerd",
+        "n2/kubelet",
+        "etcd",
+        "apiserver",
+        "n1/kubelet",
+    ]
+} else {
+    &["etcd", "apiserver", "scheduler", "dns", "n1/containerd", "n1/kubelet", "postgres"]
+};
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn is_ready(node: Option<&Node>) -> bool {
@@ -57,7 +80,7 @@ async fn a_stopped_node_is_lost_and_comes_back() -> anyhow::Result<()> {
 async fn killed_parts_are_back_and_the_cluster_is_healthy() -> anyhow::Result<()> {
     with_cluster_alone(1, async |cluster| {
         pod::run(&cluster.namespace, pod::manifest("lives", "exec sleep infinity")).await?;
-        for part in ["etcd", "apiserver", "scheduler", "dns", "n1/containerd", "n1/kubelet", "postgres"] {
+        for part in KILLED.iter().copied() {
             let before = process(cluster, part).await?;
             kill(before)?;
             wait::until(&format!("{part} is back"), LIMIT, async || {

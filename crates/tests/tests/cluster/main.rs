@@ -1,5 +1,7 @@
 //! Tests that need an API server but no node.
 
+mod definitions;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};

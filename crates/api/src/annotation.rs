@@ -1,0 +1,8 @@
+//! Annotations we set.
+
+/// The `status.admission.run` a pod was made for.
+pub const RUN: &str = "odc.dev/run";
+
+/// Ask the two usual node autoscalers to leave a server's node alone.
+pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";

@@ -1,0 +1,21 @@
+//! The kinds of `odc.dev/v1alpha1`. Comments on fields are what `kubectl explain` prints.
+
+#![expect(clippy::doc_markdown, reason = "kubectl explain shows marks as they are, so there are none")]
+#![allow(rustdoc::bare_urls, reason = "the same")]
+
+pub mod condition;
+mod devserver;
+mod flavor;
+mod phase;
+mod quota;
+mod team;
+mod usage;
+mod user;
+
+pub use devserver::*;
+pub use flavor::*;
+pub use phase::Phase;
+pub use quota::Quota;
+pub use team::{Team, TeamPriority, TeamSpec, TeamStatus};
+pub use usage::Usage;
+pub use user::{Defaults, DevServerUser, DevServerUserSpec, DevServerUserStatus, Identity, Role};

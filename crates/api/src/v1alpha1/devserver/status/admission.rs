@@ -1,0 +1,63 @@
+//! What the queue decided about a server.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::v1alpha1::condition::Sentence;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.run >= oldSelf.run")
+    .message("a later run was already granted; decide again from the stored state"))]
+pub struct Admission {
+    /// Counts the grants; 0 before the first. A pod belongs to the server only if it carries this number.
+    #[schemars(range(min = 0))]
+    pub run: i64,
+
+    /// The leader that granted, by its number. A grant of an older leader is void.
+    #[schemars(range(min = 0))]
+    pub epoch: i64,
+
+    /// The nodes granted, in the order of the pods; empty while the server waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub nodes: Vec<String>,
+
+    /// When the devices were granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_at: Option<Time>,
+
+    /// Since when the place in the queue counts. It is kept when the server goes back to the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<Time>,
+
+    /// The place in the queue, 1 for the first; absent when the server does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub position: Option<i64>,
+
+    /// When the server is expected to start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eta: Option<Eta>,
+
+    /// Why the server waits, in one word; the reasons are those of the condition Admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub reason: Option<String>,
+
+    /// What exactly is missing, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Sentence>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Eta {
+    /// Half of such waits end before this time.
+    pub p50: Time,
+
+    /// Nine of ten such waits end before this time.
+    pub p90: Time,
+}

@@ -1,0 +1,32 @@
+//! Limits on what a user or team may hold at once.
+
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Quantity;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Quota {
+    /// How many servers may exist that have not ended, sleeping ones included. Leave it out for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub servers: Option<u32>,
+
+    /// How many devices (GPUs) running servers may hold together. Leave it out for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub devices: Option<u32>,
+
+    /// How much CPU running servers may request together, such as 64. Leave it out for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Quantity>,
+
+    /// How much memory running servers may request together, such as 512Gi. Leave it out for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Quantity>,
+
+    /// How much disk space may be claimed together, such as 2Ti. Leave it out for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Quantity>,
+}
