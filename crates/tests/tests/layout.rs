@@ -6,6 +6,7 @@ use std::path::Path;
 /// Own dependencies of each crate. A crate that is not here has not been thought about.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("odc", &["odc-api", "odc-local"]),
+    ("odc-agent", &[]),
     ("odc-api", &[]),
     ("odc-gpu-plugin", &[]),
     ("odc-local", &[]),

@@ -1,0 +1,150 @@
+//! What was typed. Values that can be wrong are checked while they are read, so no subcommand sees a bad one.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::prepare::account::{FullName, Home, UserName};
+
+/// Make any image a dev server.
+#[derive(Debug, Parser)]
+#[command(name = "odc-agent", version)]
+pub struct Agent {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Copy this executable into a directory that the server's containers share
+    Install(Install),
+    /// Write copies of the image's passwd and group files that know the user
+    Prepare(Prepare),
+    /// Be process 1 of the server
+    Init(Init),
+    /// Exit with 0 if init is up and setup has ended, else say why not; for startup and readiness probes
+    Probe(Probe),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Install {
+    /// Directory to copy to; made if missing
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Prepare {
+    /// Directory for the files passwd, group and, with --sudo, sudoers; made if missing
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// User the server will run as [default: the one this runs as]
+    #[arg(long)]
+    pub uid: Option<u32>,
+    /// Its group [default: the one this runs as]
+    #[arg(long)]
+    pub gid: Option<u32>,
+    /// Further groups of the user, separated by commas [default: those this runs with]
+    #[arg(long, value_name = "GID", value_delimiter = ',')]
+    pub groups: Option<Vec<u32>>,
+    /// Login name, if the image has none for the uid; a number is added if it is taken
+    #[arg(long, default_value = "dev")]
+    pub name: UserName,
+    /// What git calls the author, if the image says nothing [default: the login name]
+    #[arg(long, value_name = "TEXT")]
+    pub full_name: Option<FullName>,
+    /// Home directory [default: what the image says, else /home/NAME]
+    #[arg(long, value_name = "DIR")]
+    pub home: Option<Home>,
+    /// Write a sudoers file that lets the user become root without a password; it says nothing if the image has no sudo
+    #[arg(long)]
+    pub sudo: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Init {
+    /// Script to run once before the entrypoint; if it fails, that is reported and the server goes on
+    #[arg(long, value_name = "FILE")]
+    pub setup: Option<PathBuf>,
+    /// Script to run once when the server is asked to stop
+    #[arg(long, value_name = "FILE")]
+    pub pre_stop: Option<PathBuf>,
+    /// Time from the request to stop until the container is killed
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    pub grace: u32,
+    /// What the end of the entrypoint means for the server
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = EntrypointExit::Keep)]
+    pub entrypoint_exit: EntrypointExit,
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Command to start after setup; it is not restarted
+    #[arg(last = true, value_name = "ENTRYPOINT")]
+    pub entrypoint: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EntrypointExit {
+    /// The server stays
+    Keep,
+    /// The server ends with the entrypoint's exit code
+    End,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Probe {
+    #[command(flatten)]
+    pub state: StateDir,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct StateDir {
+    /// Where init writes its state and the logs of the scripts [default: the first of /run/odc, /dev/shm/odc and /tmp/odc
+    /// that can be written]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        Agent::try_parse_from(line.split_whitespace()).map(|agent| agent.command)
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Agent as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_dashes_is_the_entrypoint() {
+        let Ok(Command::Init(init)) = parse("odc-agent init --grace 5 -- /bin/app --grace 7 -- x") else { panic!() };
+        assert_eq!(init.grace, 5);
+        assert_eq!(init.entrypoint, ["/bin/app", "--grace", "7", "--", "x"]);
+    }
+
+    #[test]
+    fn a_server_stays_when_its_entrypoint_ends_unless_told_otherwise() {
+        let Ok(Command::Init(init)) = parse("odc-agent init") else { panic!() };
+        assert_eq!(init.entrypoint_exit, EntrypointExit::Keep);
+        assert!(init.entrypoint.is_empty());
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        for line in [
+            "odc-agent init --grace 0",
+            "odc-agent init --entrypoint-exit=maybe",
+            "odc-agent init /bin/app",
+            "odc-agent install",
+            "odc-agent prepare",
+            "odc-agent prepare --to /d --name a:b",
+            "odc-agent prepare --to /d --home relative",
+            "odc-agent prepare --to /d --groups 1,x",
+        ] {
+            assert_eq!(parse(line).map(|_| ()).map_err(|error| error.exit_code()), Err(2), "{line}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! How a process we wanted to run ended.
+
+use std::fmt;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    Code(i32),
+    Signal(i32),
+    /// It was given up on, and killed.
+    TimedOut,
+    /// There never was a process. The code is what a shell would have answered.
+    NotStarted {
+        code: i32,
+        reason: String,
+    },
+}
+
+impl Outcome {
+    pub fn not_found(reason: impl Into<String>) -> Self {
+        Self::NotStarted { code: 127, reason: reason.into() }
+    }
+
+    /// From the error of an attempt to start `what`.
+    pub fn failed_to_start(what: &str, error: &io::Error) -> Self {
+        let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+        Self::NotStarted { code, reason: format!("{what}: {error}") }
+    }
+
+    pub fn is_success(&self) -> bool {
+        *self == Self::Code(0)
+    }
+
+    /// As a shell would report it, for whoever sees only an exit code.
+    pub fn exit_code(&self) -> u8 {
+        let code = match self {
+            Self::Code(code) | Self::NotStarted { code, .. } => *code,
+            Self::Signal(signal) => 128 + signal,
+            Self::TimedOut => 124,
+        };
+        u8::try_from(code).unwrap_or(u8::MAX)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "ended with exit code {code}"),
+            Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            Self::TimedOut => f.write_str("took too long and was killed"),
+            Self::NotStarted { reason, .. } => write!(f, "could not be started: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        let denied = Outcome::failed_to_start("x", &io::ErrorKind::PermissionDenied.into());
+        for (outcome, code) in [
+            (Outcome::Code(0), 0),
+            (Outcome::Code(255), 255),
+            (Outcome::Signal(15), 143),
+            (Outcome::TimedOut, 124),
+            (Outcome::not_found("x"), 127),
+            (denied, 126),
+        ] {
+            assert_eq!(outcome.exit_code(), code, "{outcome}");
+        }
+    }
+}
