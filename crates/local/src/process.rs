@@ -207,6 +207,14 @@ impl Record {
         entries.filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.ok()?.path()).ok()?).ok()).collect()
     }
 
+    /// When it was started, by the wall clock, to the second.
+    pub fn started_at(&self) -> anyhow::Result<jiff::Timestamp> {
+        let stat = std::fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
+        let boot = stat.lines().find_map(|line| line.strip_prefix("btime ")).context("no boot time in /proc/stat")?;
+        let since = self.started_ticks / rustix::param::clock_ticks_per_second();
+        Ok(jiff::Timestamp::from_second(boot.trim().parse::<i64>()? + i64::try_from(since)?)?)
+    }
+
     pub fn remove(directory: &Path, name: &str) {
         // Already gone is as good.
         let _ = std::fs::remove_file(Self::path(directory, name));

@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::Api;
@@ -19,7 +18,7 @@ use crate::network::NodeIndex;
 use crate::parts::{Blueprint, GPU_RESOURCE, ensure_password};
 use crate::pki::Pki;
 use crate::problem::Problem;
-use crate::process::elapsed;
+use crate::process::{Record, elapsed};
 use crate::progress::Progress;
 use crate::settings::{Ask, KUBERNETES, Settings, Shape};
 use crate::supervisor::{Snapshot, State};
@@ -30,8 +29,6 @@ const READY_LIMIT: Duration = Duration::from_mins(4);
 const NODE_LIMIT: Duration = Duration::from_mins(2);
 /// A part that came back this often is not going to.
 const HOPELESS: u32 = 5;
-/// A kubelet renews its lease every ten seconds.
-const FRESH_LEASE: Duration = Duration::from_secs(25);
 
 pub async fn up(layout: Layout, ask: Ask) -> anyhow::Result<()> {
     let started = Instant::now();
@@ -233,23 +230,24 @@ fn not_ready(blueprint: &Blueprint, part: &str, reason: &str) -> Problem {
     Problem::NotReady { part: part.into(), reason: reason.into(), tail: tail(&String::from_utf8_lossy(&log), 10) }
 }
 
-/// Ready, by a kubelet that is alive now: the object may still speak of the last time it was up.
+/// Ready, by the word of the kubelet that runs now: the object may still speak of the last time it was up.
 pub(super) async fn node_ready(client: &Client, blueprint: &Blueprint, node: NodeIndex) -> anyhow::Result<()> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
-    let fresh = |lease: Option<&Lease>| {
-        let renewed = lease.and_then(|lease| lease.spec.as_ref()).and_then(|spec| spec.renew_time.as_ref());
-        renewed.is_some_and(|at| {
-            at.0.duration_until(jiff::Timestamp::now())
-                < jiff::SignedDuration::try_from(FRESH_LEASE).unwrap_or_default()
-        })
-    };
-    tokio::time::timeout(NODE_LIMIT, await_condition(leases, &node.to_string(), fresh)).await.map_err(|_| {
-        let bridge = blueprint.layout.id().bridge();
-        let reason = format!("its node has no lease; if this machine has a firewall, it must let {bridge} pass");
-        not_ready(blueprint, &format!("{node}/kubelet"), &reason)
-    })??;
+    let kubelet = format!("{node}/kubelet");
+    let record = Record::load(&blueprint.layout.run(), &kubelet).with_context(|| format!("{kubelet} does not run"))?;
+    let started = record.started_at()?;
     let enough = gpus_are(super::devices::healthy_gpus(blueprint, node));
-    await_node(Api::all(client.clone()), node, move |node| crate::cluster::is_ready(node) && enough(node)).await
+    let ready = |node: &Node| {
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut heartbeats = conditions
+            .filter(|condition| condition.type_ == "Ready")
+            .filter_map(|condition| condition.last_heartbeat_time.as_ref());
+        crate::cluster::is_ready(node) && enough(node) && heartbeats.any(|heartbeat| heartbeat.0 >= started)
+    };
+    await_node(Api::all(client.clone()), node, ready).await.map_err(|error| {
+        let bridge = blueprint.layout.id().bridge();
+        let hint = format!("{error}; if this machine has a firewall, it must let {bridge} pass");
+        not_ready(blueprint, &kubelet, &hint).into()
+    })
 }
 
 pub(super) fn gpus_are(count: usize) -> impl Fn(&Node) -> bool {
@@ -266,7 +264,7 @@ pub(super) async fn await_node(nodes: Api<Node>, node: NodeIndex, holds: impl Fn
     let condition = |object: Option<&Node>| object.is_some_and(&holds);
     tokio::time::timeout(NODE_LIMIT, await_condition(nodes, &node.to_string(), condition))
         .await
-        .with_context(|| format!("{node} is not as expected after {} s; see `kubectl describe node {node}` and ./dev logs {node}/kubelet", NODE_LIMIT.as_secs()))??;
+        .with_context(|| format!("node {node} is not as expected after {} s", NODE_LIMIT.as_secs()))??;
     Ok(())
 }
 
