@@ -43,6 +43,9 @@ pub async fn push_cached(blueprint: &Blueprint) -> anyhow::Result<()> {
     push(blueprint, &base::layout()?, DEV_BASE).await
 }
 
+/// Every build packs to another image; the cache keeps this many of one name, the newest.
+const KEPT: usize = 5;
+
 /// Packs one of our static executables and puts it into the cloud; gives the name pods use.
 ///
 /// The tag is the content's own, so a changed binary is a changed reference and no node keeps an old one.
@@ -54,6 +57,7 @@ pub async fn load_binary(blueprint: &Blueprint, binary: &Path) -> anyhow::Result
     let layout = pack::cached(binary)?;
     if !layout.exists() {
         pack::binary(binary, &layout)?;
+        forget_old(program)?;
     }
     let tag = layout.extension().and_then(|tag| tag.to_str()).context("a packed image is named by its content")?;
     let name = format!("odc/{program}:{tag}");
@@ -83,6 +87,20 @@ async fn push(blueprint: &Blueprint, layout: &Path, name: &str) -> anyhow::Resul
     )
     .await
     .with_context(|| format!("pushing {name}"))?;
+    Ok(())
+}
+
+fn forget_old(program: &str) -> anyhow::Result<()> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(cache()?)?.flatten().filter(|entry| entry.path().is_dir()) {
+        if entry.file_name().to_str().and_then(|name| name.rsplit_once('.')).is_some_and(|(name, _)| name == program) {
+            all.push((entry.metadata()?.modified()?, entry.path()));
+        }
+    }
+    all.sort();
+    for (_, old) in all.iter().rev().skip(KEPT) {
+        std::fs::remove_dir_all(old).with_context(|| format!("deleting {}", old.display()))?;
+    }
     Ok(())
 }
 
