@@ -3,14 +3,16 @@
 //! Server-side apply throughout: a second run changes nothing.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::await_condition;
 use kube::{Client, Config, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +21,8 @@ use serde_json::json;
 use crate::parts::{Blueprint, OURS};
 
 const MANAGER: &str = "odc-local";
+/// The controller manager makes them within a second or two of its start.
+const ACCOUNT_LIMIT: Duration = Duration::from_secs(60);
 /// Simulated nodes carry it as annotation (kwok's selector) and as taint, so that ordinary pods stay away.
 pub const SIMULATED: &str = "kwok.x-k8s.io/node";
 
@@ -44,6 +48,16 @@ async fn read(kubeconfig: &Path) -> anyhow::Result<Config> {
     Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
         .await
         .with_context(|| format!("reading {}", kubeconfig.display()))
+}
+
+/// Waits until a new namespace has the account its pods run as; before that they are refused.
+pub async fn takes_pods(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let there = |account: Option<&ServiceAccount>| account.is_some();
+    tokio::time::timeout(ACCOUNT_LIMIT, await_condition(accounts, "default", there)).await.with_context(|| {
+        format!("namespace {namespace} has no default service account; see ./dev logs controller-manager")
+    })??;
+    Ok(())
 }
 
 /// The job `cluster`.

@@ -30,6 +30,7 @@ impl Namespace {
         let name = format!("test-{:08x}", rand::rng().next_u32());
         let object: Object = serde_json::from_value(json!({"metadata": {"name": name}}))?;
         let made = Api::all(client.clone()).create(&PostParams::default(), &object).await?;
+        odc_local::cluster::takes_pods(&client, &name).await?;
         Ok(Self { name: made.name_any(), client })
     }
 

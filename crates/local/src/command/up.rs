@@ -163,17 +163,17 @@ async fn start(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> 
     });
     let shown = || note.lock().map(|note| note.clone()).unwrap_or_default();
     progress.step_with("starting the parts", waiting, shown).await?;
-    if blueprint.settings.shape() == Shape::Full {
-        let client = crate::cluster::client(&blueprint.layout.kubeconfig()).await?;
-        let ready = async {
-            for node in blueprint.settings.running_nodes() {
-                node_ready(&client, blueprint, node).await?;
-            }
-            Ok(())
-        };
-        progress.step("waiting for the nodes", ready).await?;
+    if blueprint.settings.shape() == Shape::Existing {
+        return Ok(());
     }
-    Ok(())
+    let client = crate::cluster::client(&blueprint.layout.kubeconfig()).await?;
+    let usable = async {
+        for node in blueprint.settings.running_nodes() {
+            node_ready(&client, blueprint, node).await?;
+        }
+        crate::cluster::takes_pods(&client, "default").await
+    };
+    progress.step("waiting until pods can run", usable).await
 }
 
 fn waiting_for(snapshot: &Snapshot) -> String {

@@ -4,20 +4,20 @@ mod definitions;
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::{conditions, wait::await_condition};
-use odc_tests::{PLAYER, wait, with_control_plane, with_namespace};
+use odc_tests::{PLAYER, with_control_plane, with_namespace};
 use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_namespace_gets_its_service_account_from_a_real_controller_manager() -> anyhow::Result<()> {
+async fn a_namespace_takes_pods_from_the_start() -> anyhow::Result<()> {
     with_namespace(async |namespace| {
-        let there = |account: Option<&ServiceAccount>| account.is_some();
-        tokio::time::timeout(LIMIT, await_condition(namespace.api::<ServiceAccount>(), "default", there)).await??;
+        let pod = json!({"metadata": {"name": "first"}, "spec": {"containers": [{"name": "main", "image": "any"}]}});
+        namespace.api::<Pod>().create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
         Ok(())
     })
     .await
@@ -63,10 +63,7 @@ async fn a_pod_is_scheduled_by_its_gpus_played_and_counted() -> anyhow::Result<(
     with_control_plane(async |plane| {
         plane.add_node("sim1", &[("cpu", "8"), ("memory", "16Gi"), ("nvidia.com/gpu", "2")]).await?;
         let pods: Api<Pod> = Api::namespaced(plane.client.clone(), "default");
-        wait::until("the default service account", LIMIT, async || {
-            Ok(Api::<ServiceAccount>::namespaced(plane.client.clone(), "default").get("default").await?)
-        })
-        .await?;
+        odc_local::cluster::takes_pods(&plane.client, "default").await?;
         let pod = |name: &str, gpus: &str| {
             serde_json::from_value::<Pod>(json!({
                 "metadata": {"name": name},
@@ -106,10 +103,7 @@ async fn a_pod_on_an_ignored_node_stays_as_it_is() -> anyhow::Result<()> {
         plane.ignore_node("silent");
         plane.add_node("lively", &[("cpu", "8"), ("memory", "16Gi")]).await?;
         let pods: Api<Pod> = Api::namespaced(plane.client.clone(), "default");
-        wait::until("the default service account", LIMIT, async || {
-            Ok(Api::<ServiceAccount>::namespaced(plane.client.clone(), "default").get("default").await?)
-        })
-        .await?;
+        odc_local::cluster::takes_pods(&plane.client, "default").await?;
         for node in ["silent", "lively"] {
             let pod = json!({"metadata": {"name": node}, "spec": {"nodeName": node, "containers": [{"name": "main", "image": "any"}]}});
             pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
