@@ -49,8 +49,9 @@ impl Conversation {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 return Ok(None);
             }
-            other => other
-                .with_context(|| format!("{} belongs to somebody else? Asking its supervisor", socket.display()))?,
+            other => other.with_context(|| {
+                format!("asking the supervisor on {} (a cloud of another user is theirs to command)", socket.display())
+            })?,
         };
         let mut stream = BufReader::new(stream);
         send(stream.get_mut(), request).await?;
