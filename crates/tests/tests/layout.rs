@@ -8,6 +8,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("odc", &["odc-api", "odc-local"]),
     ("odc-agent", &[]),
     ("odc-api", &[]),
+    ("odc-core", &["odc-api"]),
     ("odc-gpu-plugin", &[]),
     ("odc-local", &[]),
     // These two may use everything, and nothing uses them.

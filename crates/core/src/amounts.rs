@@ -1,0 +1,150 @@
+//! Amounts of what nodes have and pods ask for, as exact integers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use odc_api::quantity::Quantity;
+
+/// CPU in thousandths of a core, everything else in whole units. Arithmetic saturates: an absurd amount stays absurd
+/// and fits nowhere, and nothing panics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    pub cpu: i64,
+    pub memory: i64,
+    /// Space on the node itself, which ephemeral homes take.
+    pub storage: i64,
+    pub pods: i64,
+    /// Extended resources such as `nvidia.com/gpu`, by name, none of them zero.
+    devices: Vec<(Arc<str>, i64)>,
+}
+
+impl Amounts {
+    /// Reads what Kubernetes calls a resource list. An amount that cannot be read is as good as none.
+    pub fn of(list: &BTreeMap<String, Written>) -> Self {
+        let mut amounts = Self::default();
+        for (name, written) in list {
+            let Ok(quantity) = Quantity::try_from(written) else { continue };
+            match name.as_str() {
+                "cpu" => amounts.cpu = quantity.milli_value(),
+                "memory" => amounts.memory = quantity.value(),
+                "ephemeral-storage" => amounts.storage = quantity.value(),
+                "pods" => amounts.pods = quantity.value(),
+                // Extended resources have a domain; native ones that are not above (hugepages-…) are not ours to plan.
+                name if name.contains('/') => amounts = amounts.with_device(name, quantity.value()),
+                _ => {}
+            }
+        }
+        amounts
+    }
+
+    /// The same with this many of a device.
+    #[must_use]
+    pub fn with_device(mut self, name: &str, amount: i64) -> Self {
+        match self.devices.binary_search_by(|(known, _)| (**known).cmp(name)) {
+            Ok(at) if amount == 0 => drop(self.devices.remove(at)),
+            Ok(at) => self.devices[at].1 = amount,
+            Err(_) if amount == 0 => {}
+            Err(at) => self.devices.insert(at, (name.into(), amount)),
+        }
+        self
+    }
+
+    pub fn device(&self, name: &str) -> i64 {
+        let found = self.devices.binary_search_by(|(known, _)| (**known).cmp(name));
+        found.map_or(0, |at| self.devices[at].1)
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.devices.iter().map(|(name, amount)| (&**name, *amount))
+    }
+
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.merge(other, i64::saturating_add)
+    }
+
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        self.merge(other, i64::saturating_sub)
+    }
+
+    /// Of each resource the larger amount.
+    #[must_use]
+    pub fn or_more(&self, other: &Self) -> Self {
+        self.merge(other, Ord::max)
+    }
+
+    /// Whether all of `request` can be taken from this. What is not asked for may be overdrawn already.
+    pub fn holds(&self, request: &Self) -> bool {
+        let enough = |have: i64, need: i64| need <= 0 || need <= have;
+        enough(self.cpu, request.cpu)
+            && enough(self.memory, request.memory)
+            && enough(self.storage, request.storage)
+            && enough(self.pods, request.pods)
+            && request.devices().all(|(name, need)| enough(self.device(name), need))
+    }
+
+    fn merge(&self, other: &Self, how: impl Fn(i64, i64) -> i64) -> Self {
+        let mut merged = Self {
+            cpu: how(self.cpu, other.cpu),
+            memory: how(self.memory, other.memory),
+            storage: how(self.storage, other.storage),
+            pods: how(self.pods, other.pods),
+            devices: Vec::new(),
+        };
+        for (name, _) in self.devices().chain(other.devices()) {
+            merged = merged.with_device(name, how(self.device(name), other.device(name)));
+        }
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn list(items: &[(&str, &str)]) -> BTreeMap<String, Written> {
+        items.iter().map(|(name, amount)| ((*name).into(), Written((*amount).into()))).collect()
+    }
+
+    #[test]
+    fn a_resource_list_is_read_exactly() {
+        let amounts = Amounts::of(&list(&[
+            ("cpu", "1500m"),
+            ("memory", "1.5Gi"),
+            ("pods", "110"),
+            ("nvidia.com/gpu", "8"),
+            ("hugepages-2Mi", "4"),
+            ("example.org/none", "0"),
+        ]));
+        assert_eq!((amounts.cpu, amounts.memory, amounts.pods), (1_500, 1_610_612_736, 110));
+        assert_eq!(amounts.devices().collect::<Vec<_>>(), [("nvidia.com/gpu", 8)]);
+    }
+
+    #[test]
+    fn what_is_not_asked_for_may_be_overdrawn() {
+        let free = Amounts { cpu: -5, memory: 10, ..Amounts::default() };
+        assert!(free.holds(&Amounts { memory: 10, ..Amounts::default() }));
+        assert!(!free.holds(&Amounts { cpu: 1, ..Amounts::default() }));
+        assert!(!free.holds(&Amounts::default().with_device("nvidia.com/gpu", 1)));
+    }
+
+    fn any_amounts() -> impl Strategy<Value = Amounts> {
+        (0..1000_i64, 0..1000_i64, 0..9_i64, 0..9_i64).prop_map(|(cpu, memory, one, two)| {
+            Amounts { cpu, memory, ..Amounts::default() }.with_device("a/one", one).with_device("b/two", two)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_taken_can_be_given_back(have in any_amounts(), take in any_amounts()) {
+            prop_assert_eq!(have.minus(&take).plus(&take), have.clone());
+            prop_assert_eq!(have.plus(&take), take.plus(&have));
+            prop_assert!(have.or_more(&take).holds(&take) && have.or_more(&take).holds(&have));
+            prop_assert!(have.plus(&take).holds(&have));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What the operator keeps of other people's objects: only what decisions need, so that ten thousand of them fit into
+//! memory.
+
+mod child;
+mod claim;
+mod node;
+mod pod;
+
+pub use child::Child;
+pub use claim::{Claim, ClaimPhase, Class, Reach, VolumeSeen};
+pub use node::{Effect, Node, Readiness, Taint};
+pub use pod::{Container, ContainerState, Exit, Pod, PodPhase, ServerPod};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+fn at(time: Option<&Time>) -> Option<Timestamp> {
+    time.map(|time| time.0)
+}
