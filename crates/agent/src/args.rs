@@ -76,6 +76,9 @@ pub struct Init {
     /// What the end of the entrypoint means for the server
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = EntrypointExit::Keep)]
     pub entrypoint_exit: EntrypointExit,
+    /// Give the user this runs as this home directory in the image's own passwd file, which must be ours to write
+    #[arg(long, value_name = "DIR")]
+    pub account_home: Option<Home>,
     #[command(flatten)]
     pub state: StateDir,
     /// Command to start after setup; it is not restarted

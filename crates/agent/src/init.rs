@@ -29,6 +29,7 @@ use crate::init::journal::{Journal, finished_within};
 use crate::init::life::{Action, Event, Life, Role, Terms};
 use crate::init::signals::{Meaning, Signals};
 use crate::outcome::Outcome;
+use crate::prepare;
 use crate::state::State;
 use crate::state::directory::Directory;
 use crate::state::process::Process;
@@ -64,9 +65,14 @@ struct Init {
 
 impl Init {
     fn new(args: args::Init) -> Self {
-        let args::Init { setup, pre_stop, grace, entrypoint_exit, state, entrypoint } = args;
+        let args::Init { setup, pre_stop, grace, entrypoint_exit, account_home, state, entrypoint } = args;
         let clock = Instant::now();
         let journal = Journal::open();
+        if let Some(home) = account_home
+            && let Err(error) = prepare::in_place(home)
+        {
+            journal.say(format!("the image's passwd file stays as it is: {error:#}"));
+        }
         let terms = Terms {
             setup: setup.is_some(),
             entrypoint: (!entrypoint.is_empty()).then_some(entrypoint_exit),

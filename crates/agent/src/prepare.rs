@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 use rustix::process::{Gid, getgid, getgroups, getuid};
 
 use crate::args;
-use crate::prepare::account::{FullName, Home};
+use crate::prepare::account::{FullName, Home, UserName};
 use crate::prepare::passwd::User;
 use crate::replace::replace;
 use crate::shell;
@@ -30,6 +30,21 @@ const SUDO: [&str; 3] = ["/usr/bin/sudo", "/bin/sudo", "/usr/local/bin/sudo"];
 
 pub fn run(args: &args::Prepare) -> anyhow::Result<()> {
     prepare(args, Path::new("/"))
+}
+
+/// Mends the entries in the image's own files, for the user this runs as. Programs that add users keep working on them.
+pub fn in_place(home: Home) -> anyhow::Result<()> {
+    let args = args::Prepare {
+        to: "/etc".into(),
+        uid: None,
+        gid: None,
+        groups: None,
+        name: UserName::default(),
+        full_name: None,
+        home: Some(home),
+        sudo: false,
+    };
+    run(&args)
 }
 
 /// `root` is the image.

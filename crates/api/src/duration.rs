@@ -42,6 +42,12 @@ impl Duration {
         Self { milliseconds: seconds as u64 * SECOND }
     }
 
+    /// Cut to whole milliseconds and to the longest there is.
+    pub fn from_std(duration: std::time::Duration) -> Self {
+        let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self { milliseconds: milliseconds.min(Self::MAX.milliseconds) }
+    }
+
     pub const fn as_std(self) -> std::time::Duration {
         std::time::Duration::from_millis(self.milliseconds)
     }

@@ -55,6 +55,11 @@ impl Quantity {
         Self { nanos: amount as i128 * NANO, style: Style::Decimal }
     }
 
+    /// An amount in thousandths: CPU.
+    pub const fn milli(amount: i64) -> Self {
+        Self { nanos: amount as i128 * MILLI, style: Style::Decimal }
+    }
+
     /// A whole amount of bytes, printed with binary suffixes.
     pub const fn bytes(amount: i64) -> Self {
         Self { nanos: amount as i128 * NANO, style: Style::Binary }

@@ -4,6 +4,12 @@
 //! why. The operator reads, asks here, and writes.
 
 pub mod amounts;
+pub mod devserver;
+pub mod flavor;
+pub mod holder;
 pub mod object;
 pub mod plan;
+pub mod scheduler;
 pub mod seen;
+pub mod team;
+pub mod user;

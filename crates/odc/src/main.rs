@@ -23,6 +23,8 @@ struct Cli {
 enum Role {
     /// A whole cloud on this machine: real Kubernetes, PostgreSQL, a registry
     Local(local::Local),
+    /// Keep what people asked for true: servers, users, teams, flavors and the queue
+    Operator(odc_operator::Options),
     /// Write the files that are made from the source and checked in
     Generate(generate::Generate),
 }
@@ -34,6 +36,7 @@ async fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.role {
         Role::Local(local) => local.run().await,
+        Role::Operator(options) => operator(options).await,
         Role::Generate(generate) => generate.run(),
     };
     match result {
@@ -45,6 +48,13 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+async fn operator(options: odc_operator::Options) -> anyhow::Result<()> {
+    let chosen = tracing_subscriber::EnvFilter::try_from_env("ODC_LOG");
+    let filter = chosen.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
+    odc_operator::run(options.settle()?).await
 }
 
 /// Whoever read our output has seen enough.

@@ -10,6 +10,7 @@
 //!
 //! Shared servers are kept by `odc-testbed`, which ends them when the last test has let go; see [`bed`].
 
+pub mod apifault;
 pub mod audit;
 pub mod bed;
 mod cluster;
@@ -17,6 +18,7 @@ mod control_plane;
 mod database;
 pub mod finally;
 mod namespace;
+pub mod odc;
 mod own_cloud;
 pub mod pod;
 mod pod_player;

@@ -22,6 +22,12 @@ pub struct NotAUserName;
 #[error("write an absolute path without ':' and line breaks")]
 pub struct NotAHome;
 
+impl Default for UserName {
+    fn default() -> Self {
+        Self("dev".into())
+    }
+}
+
 impl UserName {
     pub fn as_str(&self) -> &str {
         &self.0

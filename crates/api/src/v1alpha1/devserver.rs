@@ -23,8 +23,8 @@ pub use image::Image;
 pub use scheduling::{Priority, Scheduling};
 pub use setup::{Repository, Setup};
 pub use status::{
-    Admission, DevServerStatus, Eta, Failure, Hibernation, HibernationCause, Links, ServerAccess, ServerPod,
-    TIMELINE_LENGTH, TimelineEntry,
+    Admission, DevServerStatus, Eta, Failure, GrantedLifetime, Hibernation, HibernationCause, Links, ServerAccess,
+    ServerPod, TIMELINE_LENGTH, TimelineEntry,
 };
 pub use volume::Volume;
 
@@ -81,6 +81,7 @@ use crate::rule;
     validation = rules::name(),
     validation = rules::ended_spec(),
     validation = rules::ended_phase(),
+    validation = rules::stopping_lifetime(),
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -17,6 +17,8 @@ pub struct Node {
     pub cordoned: bool,
     pub readiness: Readiness,
     pub allocatable: Amounts,
+    /// Whether its container runtime can give pods users of their own.
+    pub user_namespaces: bool,
 }
 
 /// What the node's kubelet says, or that it says nothing.
@@ -48,6 +50,7 @@ impl Node {
         let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
         let taints = spec.and_then(|spec| spec.taints.as_ref());
         let conditions = status.and_then(|status| status.conditions.as_ref());
+        let handlers = status.and_then(|status| status.runtime_handlers.as_ref());
         let ready = conditions.and_then(|all| all.iter().find(|condition| condition.type_ == "Ready"));
         Self {
             name: node.metadata.name.clone().unwrap_or_default(),
@@ -63,12 +66,19 @@ impl Node {
                 None => Readiness::New,
             },
             allocatable: status.and_then(|status| status.allocatable.as_ref()).map(Amounts::of).unwrap_or_default(),
+            user_namespaces: handlers.into_iter().flatten().any(default_with_user_namespaces),
         }
     }
 
     pub fn is_ready(&self) -> bool {
         self.readiness == Readiness::Ready
     }
+}
+
+/// The handler of pods that name no runtime class.
+fn default_with_user_namespaces(handler: &k8s::NodeRuntimeHandler) -> bool {
+    let supported = handler.features.as_ref().and_then(|features| features.user_namespaces);
+    handler.name.as_deref().unwrap_or_default().is_empty() && supported == Some(true)
 }
 
 /// An effect we do not know keeps pods away: better to wait than to be refused.

@@ -1,6 +1,8 @@
 //! Tests that need an API server but no node.
 
+mod apifault;
 mod definitions;
+mod operator;
 
 use std::time::Duration;
 

@@ -123,6 +123,10 @@ words! {
         ImageDenied,
         /// The image's program ends right after its start; the log tail says why.
         DiesAtStart,
+        /// A Secret the server's environment needs is missing, or lacks the key.
+        SecretMissing,
+        /// An object of the name the server needs is there and belongs to somebody else.
+        NameTaken,
         /// It did not become ready in time.
         StartTimeout,
         /// It ran out of memory again and again.

@@ -38,6 +38,15 @@ pub(super) fn ended_phase() -> Rule {
         .reason(Reason::FieldValueForbidden)
 }
 
+/// The other half of "one winner": whoever extends a server before its stop began keeps it, whoever comes later is told.
+pub(super) fn stopping_lifetime() -> Rule {
+    let stopping = "has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Stopping'";
+    Rule::new(format!("!({stopping}) || duration(self.spec.lifetime) == duration(oldSelf.spec.lifetime)"))
+        .message("this server is being stopped and can no longer be extended; create a new one")
+        .field_path(".spec.lifetime")
+        .reason(Reason::FieldValueForbidden)
+}
+
 /// Ending is final from the word, not only from the deed: a stop under way is never turned round.
 pub(super) fn ending() -> Rule {
     Rule::new("oldSelf.desired != 'Ended' || self.desired == 'Ended'")

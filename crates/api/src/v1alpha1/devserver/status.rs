@@ -4,6 +4,7 @@ mod access;
 mod admission;
 mod failure;
 mod hibernation;
+mod lifetime;
 mod pod;
 mod timeline;
 
@@ -15,6 +16,7 @@ pub use access::{Links, ServerAccess};
 pub use admission::{Admission, Eta};
 pub use failure::Failure;
 pub use hibernation::{Hibernation, HibernationCause};
+pub use lifetime::GrantedLifetime;
 pub use pod::ServerPod;
 pub use timeline::{TIMELINE_LENGTH, TimelineEntry};
 
@@ -41,7 +43,8 @@ pub struct DevServerStatus {
     #[schemars(schema_with = "condition::schema")]
     pub conditions: Vec<Condition>,
 
-    /// The flavor the server got when it was accepted. A later change of defaults does not move it.
+    /// The flavor the server got when it was queued. A later change of defaults does not move it. Only the scheduler
+    /// writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<FlavorName>,
 
@@ -61,6 +64,10 @@ pub struct DevServerStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ran_seconds: Option<i64>,
+
+    /// The lifetime the server got, after the flavor's limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<GrantedLifetime>,
 
     /// When the lifetime ends if the server keeps running; absent while it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ pub struct Admission {
     #[schemars(range(min = 0))]
     pub run: i64,
 
-    /// The leader that granted, by its number. A grant of an older leader is void.
+    /// The number of the leader that decided last. It never goes down.
     #[schemars(range(min = 0))]
     pub epoch: i64,
 

@@ -1,0 +1,62 @@
+//! The environment of every session.
+
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
+use odc_api::HOME;
+
+use super::{gang, size};
+use crate::devserver::validate::Valid;
+
+/// Libraries that start a thread per core would count the node's cores.
+const THREADS: &[&str] = &[
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "MAX_JOBS",
+    "GOMAXPROCS",
+    "CARGO_BUILD_JOBS",
+];
+
+/// Ours first: a later variable of the same name wins, so the owner may change what is not reserved.
+pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
+    let spec = &valid.server.spec;
+    let threads = size::threads(valid).to_string();
+    let mut all = vec![
+        plain("HOME", HOME),
+        plain("ODC_SERVER", valid.name.as_str()),
+        plain("ODC_OWNER", valid.owner.as_str()),
+        plain("ODC_FLAVOR", valid.flavor_name.as_str()),
+    ];
+    all.extend(THREADS.iter().map(|name| plain(name, &threads)));
+    if valid.count == 0 {
+        // Images made for GPUs ask for all of them where nobody says otherwise.
+        all.push(plain("NVIDIA_VISIBLE_DEVICES", "void"));
+    }
+    if let Some(repository) = spec.setup.as_ref().and_then(|setup| setup.repository.as_ref()) {
+        all.push(plain("ODC_REPOSITORY_URL", &repository.url));
+        all.push(plain("ODC_REPOSITORY_REF", repository.reference.as_deref().unwrap_or_default()));
+    }
+    all.extend(gang::env(valid, ordinal));
+    let theirs = spec.env.iter().map(|variable| match &variable.secret {
+        None => plain(&variable.name, variable.value.as_deref().unwrap_or_default()),
+        Some(secret) => EnvVar {
+            name: variable.name.clone(),
+            value: None,
+            value_from: Some(EnvVarSource {
+                secret_key_ref: Some(SecretKeySelector {
+                    name: secret.name.as_str().to_owned(),
+                    key: secret.key.clone(),
+                    optional: None,
+                }),
+                ..EnvVarSource::default()
+            }),
+        },
+    });
+    all.extend(theirs);
+    all
+}
+
+pub(super) fn plain(name: &str, value: &str) -> EnvVar {
+    // A dollar sign would make Kubernetes look for another variable; doubled it stands for itself.
+    EnvVar { name: name.to_owned(), value: Some(value.replace("$(", "$$(")), value_from: None }
+}

@@ -1,0 +1,39 @@
+//! What a server may do to its node: the flavor's privilege as Pod Security knows it.
+
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+use odc_api::v1alpha1::Privilege;
+
+/// Who people are in a Restricted server.
+pub const USER: i64 = 1000;
+
+pub fn pod(privilege: Privilege) -> PodSecurityContext {
+    let user = match privilege {
+        Privilege::Restricted => USER,
+        Privilege::Sudo => 0,
+    };
+    PodSecurityContext {
+        run_as_user: Some(user),
+        run_as_group: Some(user),
+        run_as_non_root: Some(privilege == Privilege::Restricted),
+        fs_group: Some(USER),
+        // A large disk would otherwise be walked through at every start.
+        fs_group_change_policy: Some("OnRootMismatch".into()),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }),
+        ..PodSecurityContext::default()
+    }
+}
+
+pub fn main(privilege: Privilege) -> SecurityContext {
+    match privilege {
+        Privilege::Restricted => restricted(),
+        Privilege::Sudo => SecurityContext { privileged: Some(false), ..SecurityContext::default() },
+    }
+}
+
+pub fn restricted() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
+        ..SecurityContext::default()
+    }
+}

@@ -1,0 +1,106 @@
+//! What is mounted into a server.
+
+use k8s_openapi::api::core::v1::{
+    EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount,
+};
+use odc_api::HOME;
+use odc_api::v1alpha1::{Home, Privilege};
+
+use super::{secret_name, size};
+use crate::devserver::validate::Valid;
+
+const BIN: &str = "odc-bin";
+const ACCOUNTS: &str = "odc-accounts";
+const KEYS: &str = "odc-keys";
+const SHARED_MEMORY: &str = "shm";
+const HOME_VOLUME: &str = "home";
+
+pub fn volumes(valid: &Valid<'_>) -> Vec<Volume> {
+    let empty = |name: &str, medium: Option<&str>, limit| Volume {
+        name: name.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource { medium: medium.map(str::to_owned), size_limit: limit }),
+        ..Volume::default()
+    };
+    let home = match &valid.server.spec.home {
+        Home::Ephemeral(size) => empty(HOME_VOLUME, None, Some((*size).into())),
+        Home::Claim(claim) | Home::Disk(claim) => from_claim(HOME_VOLUME.to_owned(), claim.as_str(), false),
+    };
+    let keys = Volume {
+        name: KEYS.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret_name(valid.name.as_str())),
+            // For the server's own group and nobody else; scripts are among them.
+            default_mode: Some(0o550),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    };
+    let mut all = vec![
+        empty(BIN, None, None),
+        keys,
+        empty(SHARED_MEMORY, Some("Memory"), Some(size::shared_memory(valid).into())),
+        home,
+    ];
+    if needs_accounts(valid) {
+        all.push(empty(ACCOUNTS, None, None));
+    }
+    all.extend(valid.volumes.iter().enumerate().map(|(at, mount)| from_claim(extra(at), mount.claim, mount.read_only)));
+    all
+}
+
+/// Mounts of the server itself.
+pub fn main(valid: &Valid<'_>) -> Vec<VolumeMount> {
+    let mut all = vec![
+        mount(BIN, "/odc/bin", true),
+        mount(KEYS, "/odc/keys", true),
+        mount(SHARED_MEMORY, "/dev/shm", false),
+        mount(HOME_VOLUME, HOME, false),
+    ];
+    if needs_accounts(valid) {
+        let file = |name: &str| VolumeMount {
+            sub_path: Some(name.to_owned()),
+            ..mount(ACCOUNTS, &format!("/etc/{name}"), true)
+        };
+        all.extend([file("passwd"), file("group")]);
+    }
+    let extras = valid.volumes.iter().enumerate();
+    all.extend(extras.map(|(at, volume)| mount(&extra(at), volume.path.as_str(), volume.read_only)));
+    all
+}
+
+pub fn install() -> Vec<VolumeMount> {
+    vec![mount(BIN, "/odc/bin", false)]
+}
+
+pub fn prepare() -> Vec<VolumeMount> {
+    vec![mount(BIN, "/odc/bin", true), mount(ACCOUNTS, "/odc/accounts", false)]
+}
+
+/// Where the root file system is the owner's to write, the agent mends the entries there, and they stay editable.
+pub fn needs_accounts(valid: &Valid<'_>) -> bool {
+    valid.flavor.privilege == Privilege::Restricted
+}
+
+fn extra(at: usize) -> String {
+    format!("volume-{at}")
+}
+
+fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: read_only.then_some(true),
+        ..VolumeMount::default()
+    }
+}
+
+fn from_claim(name: String, claim: &str, read_only: bool) -> Volume {
+    Volume {
+        name,
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: claim.to_owned(),
+            read_only: read_only.then_some(true),
+        }),
+        ..Volume::default()
+    }
+}

@@ -1,0 +1,99 @@
+//! What people are told: one plain sentence for each situation, stable and without times.
+
+use odc_api::v1alpha1::condition::Reason;
+use odc_api::v1alpha1::{Admission, HibernationCause, Phase};
+
+use super::parts::Parts;
+use super::status::Outlook;
+use crate::plan::Event;
+use crate::seen::Pod;
+
+pub(super) const RUNNING: &str = "The server is ready.";
+pub(super) const RESTARTING: &str = "A container of the server is being started again.";
+pub(super) const STOPPING: &str = "The server is being stopped in order.";
+pub(super) const HIBERNATING: &str = "The server is being put to sleep in order.";
+pub(super) const EXPIRED: &str = "Its lifetime was used up.";
+pub(super) const CANCELLED: &str = "It was ended by its owner or an administrator.";
+pub(super) const BOOKED: &str = "Its booked time has not come.";
+pub(super) const START_TIMEOUT: &str = "It did not become ready in time; create it anew, with another image or flavor.";
+
+pub(super) fn asleep(cause: HibernationCause) -> &'static str {
+    match cause {
+        HibernationCause::User => "Asleep; set spec.desired to Running to wake it.",
+        HibernationCause::Idle => "Nobody used it, so it sleeps; connect to it or change spec.wake to wake it.",
+        HibernationCause::Drain => {
+            "Its node had to be emptied, so it sleeps; connect to it or change spec.wake to wake it."
+        }
+    }
+}
+
+/// What the queue says, in its own words.
+pub(super) fn waiting(admission: Option<&Admission>) -> (Reason, String) {
+    let said = admission.and_then(|admission| Some((admission.reason.as_ref()?, admission.message.as_ref()?)));
+    said.and_then(|(reason, message)| Some((known(reason)?, message.as_str().to_owned())))
+        .unwrap_or((Reason::InsufficientCapacity, "It waits for its place in the queue.".into()))
+}
+
+fn known(reason: &str) -> Option<Reason> {
+    Reason::ALL.iter().copied().find(|known| known.as_str() == reason)
+}
+
+pub(super) fn starting(parts: &Parts<'_>) -> (Reason, String) {
+    let message = if parts.leaving.is_empty() {
+        "Its pods are being created, images pulled, disks attached."
+    } else {
+        "An earlier pod of it is still being stopped."
+    };
+    (Reason::Starting, message.into())
+}
+
+pub(super) fn pod_over(pod: &Pod) -> String {
+    let details = pod.server.as_deref();
+    let word = details.and_then(|details| details.reason.as_deref()).unwrap_or("no reason given");
+    let said = details.and_then(|details| details.message.as_deref()).unwrap_or_default();
+    let node = pod.node.as_deref().unwrap_or("its node");
+    format!("Pod {} was sent away by {node} ({word}); the server keeps its place in the queue. {said}", pod.name)
+        .trim_end()
+        .to_owned()
+}
+
+pub(super) fn node_lost(node: &str, has_disk: bool) -> String {
+    if has_disk {
+        format!(
+            "Node {node} does not answer. Its pod may still write to the disk, so the server waits until the node is \
+             back, or an administrator has removed it (kubectl delete node {node}) after making sure that it is off."
+        )
+    } else {
+        format!("Node {node} does not answer any more; the server starts on another one.")
+    }
+}
+
+pub(super) fn node_silent(node: &str) -> String {
+    format!("Node {node} does not answer at the moment; if it stays so, the server moves to another one.")
+}
+
+pub(super) fn held_back(finalizers: &[&str]) -> String {
+    format!("It was deleted and is kept only by {}: whoever set that must remove it.", finalizers.join(", "))
+}
+
+pub(super) fn name_taken(kind: &str, name: &str) -> String {
+    format!("{kind} {name} is in the way and not of this server: delete it, and the server goes on.")
+}
+
+/// What happened, for those changes of phase that are news.
+pub(super) fn event(outlook: &Outlook) -> Option<Event> {
+    let (action, note, serious) = match outlook.phase {
+        Phase::Pending if outlook.is_refused() => ("Refuse", outlook.message.clone(), true),
+        Phase::Pending | Phase::Building => return None,
+        Phase::Queued => ("Queue", format!("Queued: {}", outlook.message), outlook.reason == Reason::NodeLost),
+        Phase::Starting => ("Start", "Began to start.".into(), false),
+        Phase::Running => ("Start", "Became ready.".into(), false),
+        Phase::Hibernating => ("Hibernate", "Began to hibernate.".into(), false),
+        Phase::Hibernated => ("Hibernate", format!("Hibernated: {}", outlook.message), false),
+        Phase::Stopping => ("Stop", "Began to stop.".into(), false),
+        Phase::Expired => ("Stop", "Expired: its lifetime was used up.".into(), false),
+        Phase::Cancelled => ("Stop", "Ended.".into(), false),
+        Phase::Failed => ("Fail", format!("Failed: {}", outlook.message), true),
+    };
+    Some(Event { serious, reason: outlook.reason, action, note })
+}

@@ -1,0 +1,247 @@
+//! The status of a server, composed anew at every decision from the stored one and what is so now.
+//!
+//! The same situation gives the same status, so that it is written only when something happened. Fields of the queue
+//! are carried along untouched.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use odc_api::time::stored;
+use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
+use odc_api::v1alpha1::{
+    DevServer, DevServerStatus, Failure, Hibernation, HibernationCause, Phase, ServerAccess, ServerPod,
+    TIMELINE_LENGTH, TimelineEntry,
+};
+
+use super::Settings;
+use super::lifetime::{self, Stage};
+use super::parts::{Parts, is_ready};
+use super::validate::{Valid, Violation};
+use crate::seen::Exit;
+
+/// What a decision came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outlook {
+    pub phase: Phase,
+    /// Of the conditions that do not hold, and of the timeline.
+    pub reason: Reason,
+    pub message: String,
+    refused: bool,
+    used_up: bool,
+    asleep: Option<HibernationCause>,
+    failure: Option<(Reason, String, Option<String>)>,
+    /// Written although it may pass.
+    urgent: bool,
+}
+
+impl Outlook {
+    pub(super) fn new(phase: Phase, reason: Reason, message: String) -> Self {
+        Self { phase, reason, message, refused: false, used_up: false, asleep: None, failure: None, urgent: false }
+    }
+
+    /// The request cannot be granted as it is.
+    pub(super) fn refused(self) -> Self {
+        Self { refused: true, urgent: true, ..self }
+    }
+
+    /// Its time is over: nothing may be extended any more.
+    pub(super) fn used_up(self) -> Self {
+        Self { used_up: true, urgent: true, ..self }
+    }
+
+    pub(super) fn asleep(self, cause: HibernationCause) -> Self {
+        Self { asleep: Some(cause), urgent: true, ..self }
+    }
+
+    pub(super) fn failing(self, reason: Reason, message: String, log: Option<String>) -> Self {
+        // Written at once: what went wrong must not be forgotten because the next step follows quickly.
+        Self { failure: Some((reason, message, log)), urgent: true, ..self }
+    }
+
+    pub(super) fn urgent(self) -> Self {
+        Self { urgent: true, ..self }
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Left by itself, often at once; only worth a write when it lasts.
+    pub(super) fn may_pass(&self) -> bool {
+        let passing = matches!(self.phase, Phase::Queued | Phase::Starting | Phase::Hibernating | Phase::Stopping);
+        passing && !self.urgent
+    }
+}
+
+pub(super) fn compose(
+    server: &DevServer,
+    outlook: &Outlook,
+    checked: &Result<Valid<'_>, Vec<Violation>>,
+    parts: &Parts<'_>,
+    host_key: Option<String>,
+    settings: &Settings,
+    now: Timestamp,
+) -> DevServerStatus {
+    let mut status = server.status.clone().unwrap_or_default();
+    let generation = server.metadata.generation;
+    status.observed_generation = generation;
+    if status.phase != Some(outlook.phase) {
+        status.timeline.push(TimelineEntry::new(outlook.phase, stored(now), outlook.reason));
+        let surplus = status.timeline.len().saturating_sub(TIMELINE_LENGTH);
+        status.timeline.drain(..surplus);
+    }
+    status.phase = Some(outlook.phase);
+    status.lifetime = Some(lifetime::grant(server.spec.lifetime, super::limits(checked), status.lifetime));
+    if outlook.phase == Phase::Running {
+        lifetime::run(&mut status, now);
+    } else {
+        lifetime::pause(&mut status, now);
+    }
+    if outlook.phase.terminal() {
+        status.finished_at.get_or_insert_with(|| stored(now));
+    }
+    status.hibernation = outlook.asleep.map(|by| hibernation(server, by, now));
+    if let Some((reason, message, log)) = &outlook.failure {
+        set_failure(&mut status, *reason, message, log.as_deref(), now);
+    }
+    count(&mut status, parts);
+    status.pods = pods(outlook.phase, parts);
+    if let Some(key) = host_key {
+        status.access.get_or_insert_with(ServerAccess::default).host_key = Some(key.as_str().into());
+    }
+    let made = Conditions { outlook, checked, generation, now };
+    for condition in made.all(&status, settings) {
+        condition::set(&mut status.conditions, condition);
+    }
+    status
+}
+
+fn hibernation(server: &DevServer, by: HibernationCause, now: Timestamp) -> Hibernation {
+    let before = server.status.as_ref().and_then(|status| status.hibernation.clone());
+    match before {
+        // The value of that moment stays, however often this is decided again.
+        Some(before) => Hibernation { by, ..before },
+        None => Hibernation { since: stored(now), by, wake_seen: server.spec.wake.clone() },
+    }
+}
+
+/// The same failure again keeps its time, or it would be written for ever.
+fn set_failure(status: &mut DevServerStatus, reason: Reason, message: &str, log: Option<&str>, now: Timestamp) {
+    let new = Failure::new(reason, message, stored(now), log);
+    let same = status.last_failure.as_ref().is_some_and(|old| Failure { time: new.time.clone(), ..old.clone() } == new);
+    if !same {
+        status.last_failure = Some(new);
+    }
+}
+
+/// Restarts of the pods that are there now. What earlier pods counted is part of the past.
+fn count(status: &mut DevServerStatus, parts: &Parts<'_>) {
+    let containers = || parts.live().filter_map(|pod| pod.server.as_deref()).flat_map(|details| &details.containers);
+    let restarts: i64 = containers().map(|container| container.restarts).sum();
+    if restarts > status.restarts.unwrap_or(0) {
+        status.restarts = Some(restarts);
+        let killed = |exit: &Option<Exit>| exit.as_ref().is_some_and(|exit| exit.reason == "OOMKilled");
+        let kills = i64::from(containers().any(|container| killed(&container.last)));
+        if kills > 0 {
+            status.oom_kills = Some(status.oom_kills.unwrap_or(0) + kills);
+        }
+    }
+}
+
+/// While it starts, pods come and go too often to be worth a write each.
+fn pods(phase: Phase, parts: &Parts<'_>) -> Vec<ServerPod> {
+    if phase != Phase::Running {
+        return vec![];
+    }
+    let pod = |pod: &crate::seen::Pod| {
+        let details = pod.server.as_deref();
+        ServerPod {
+            name: pod.name.clone(),
+            run: details.and_then(|details| details.run).unwrap_or(0),
+            node: pod.node.as_deref().map(Into::into),
+            ip: details.and_then(|details| details.ip.as_deref()).map(Into::into),
+            ready: is_ready(pod),
+        }
+    };
+    parts.live().map(pod).collect()
+}
+
+struct Conditions<'a> {
+    outlook: &'a Outlook,
+    checked: &'a Result<Valid<'a>, Vec<Violation>>,
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl Conditions<'_> {
+    fn all(&self, status: &DevServerStatus, settings: &Settings) -> Vec<Condition> {
+        let mut all = vec![self.accepted(), self.image(), self.disk(), self.admitted(status)];
+        all.extend([self.pods_ready(), self.ready()]);
+        all.extend(self.expiring(status, settings));
+        all
+    }
+
+    fn new(&self, kind: Type, holds: bool, reason: Reason, message: &str) -> Condition {
+        let status = if holds { Status::True } else { Status::False };
+        condition::new(kind, status, reason, message, self.generation, stored(self.now))
+    }
+
+    fn accepted(&self) -> Condition {
+        match self.checked {
+            Err(violations) => {
+                let reason = violations.first().map_or(Reason::Invalid, |violation| violation.reason);
+                let all: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
+                self.new(Type::Accepted, false, reason, &all.join(" "))
+            }
+            Ok(_) => self.new(Type::Accepted, true, Reason::Valid, "Everything asked for exists and is allowed."),
+        }
+    }
+
+    fn image(&self) -> Condition {
+        self.new(Type::ImageReady, true, Reason::ImageAvailable, "The image needs no build.")
+    }
+
+    fn disk(&self) -> Condition {
+        match self.checked {
+            Ok(valid) => self.new(Type::DiskReady, valid.disk.ready, valid.disk.reason, &valid.disk.message),
+            Err(_) => self.new(Type::DiskReady, false, Reason::NotQueued, "The request is not accepted."),
+        }
+    }
+
+    fn admitted(&self, status: &DevServerStatus) -> Condition {
+        let (holds, reason, message) = match self.outlook.phase {
+            Phase::Starting | Phase::Running if super::granted(Some(status)).is_some() => {
+                (true, Reason::Granted, "The queue granted its devices and nodes.")
+            }
+            Phase::Queued => (false, self.outlook.reason, self.outlook.message.as_str()),
+            Phase::Hibernating | Phase::Hibernated => (false, self.outlook.reason, "It sleeps, and holds nothing."),
+            _ => (false, Reason::NotQueued, "It does not wait for devices."),
+        };
+        self.new(Type::Admitted, holds, reason, message)
+    }
+
+    fn pods_ready(&self) -> Condition {
+        let holds = self.outlook.phase == Phase::Running && self.outlook.reason == Reason::Running;
+        let message = if holds { "All pods are ready." } else { &self.outlook.message };
+        self.new(Type::PodsReady, holds, self.outlook.reason, message)
+    }
+
+    fn ready(&self) -> Condition {
+        let holds = self.outlook.phase == Phase::Running && self.outlook.reason == Reason::Running;
+        self.new(Type::Ready, holds, self.outlook.reason, &self.outlook.message)
+    }
+
+    fn expiring(&self, status: &DevServerStatus, settings: &Settings) -> Option<Condition> {
+        let soon = "Its time ends within half an hour: raise spec.lifetime to extend it.";
+        let over = "Its time is used up and it is about to stop: raise spec.lifetime to keep it.";
+        let stage = status.expires_at.as_ref().map(|at| lifetime::stage(at.0, settings.expiry_grace, self.now));
+        let (holds, reason, message) = match stage {
+            _ if self.outlook.used_up => (true, Reason::LifetimeUsedUp, "Its time is used up."),
+            Some(Stage::Grace(_) | Stage::Over) => (true, Reason::EndsSoon, over),
+            Some(Stage::EndsSoon(_)) => (true, Reason::EndsSoon, soon),
+            Some(Stage::TimeLeft(_)) => (false, Reason::TimeLeft, "There is time left."),
+            None if status.started_at.is_some() => (false, Reason::TimeLeft, "Its time stands still."),
+            None => return None,
+        };
+        Some(self.new(Type::Expiring, holds, reason, message))
+    }
+}

@@ -1,0 +1,296 @@
+//! Flavors: how much of each there is, and whether it can be used.
+
+use k8s_openapi::jiff::Timestamp;
+use odc_api::time::stored;
+use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
+use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, Per, Schedulable};
+
+use crate::amounts::Amounts;
+use crate::scheduler::World;
+use crate::scheduler::room::{Place, Room};
+use crate::scheduler::{has_labels, is_open};
+
+/// What the nodes of a flavor have, in devices; where it has none, in servers that fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    pub total: i64,
+    pub free: i64,
+    /// The largest count that would start on one node.
+    pub largest_block: i64,
+    /// Nodes of which nothing is used and that would take as much as a node of the flavor has.
+    pub whole_nodes_free: i64,
+    /// Whether the smallest server would start; not known where there is no node.
+    pub schedulable: Schedulable,
+}
+
+/// What of one node counts for a flavor.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    total: i64,
+    free: i64,
+    block: i64,
+    whole: bool,
+}
+
+/// Counts what bound pods and grants leave. Who waits is not looked at: a queue is no use.
+pub fn capacity(flavor: &DevServerFlavor, world: &World<'_>) -> Capacity {
+    let room = Room::left(world);
+    let places = room.all().map(|(_, place)| place).filter(|place| belongs(flavor, place));
+    let shares: Vec<Share> = places.map(|place| share(flavor, place)).collect();
+    let sum = |amount: fn(&Share) -> i64| shares.iter().map(amount).fold(0, i64::saturating_add);
+    let largest_block = shares.iter().map(|share| share.block).max().unwrap_or_default();
+    Capacity {
+        total: sum(|share| share.total),
+        free: sum(|share| share.free),
+        largest_block,
+        whole_nodes_free: sum(|share| share.whole.into()),
+        schedulable: match largest_block {
+            _ if shares.is_empty() => Schedulable::Unknown,
+            block if block >= smallest(flavor) => Schedulable::Yes,
+            _ => Schedulable::No,
+        },
+    }
+}
+
+/// What to tell about a flavor. `defaults` is how many flavors say that they are the default. `record` is only carried
+/// along: it is the scheduler's to write.
+pub fn status(
+    flavor: &DevServerFlavor,
+    capacity: &Capacity,
+    queue_length: usize,
+    defaults: usize,
+    now: Timestamp,
+) -> DevServerFlavorStatus {
+    let before = flavor.status.clone().unwrap_or_default();
+    let (ready, reason, message) = verdict(flavor, capacity, defaults);
+    let generation = flavor.metadata.generation;
+    let mut conditions = before.conditions;
+    condition::set(&mut conditions, condition::new(Type::Ready, ready, reason, &message, generation, stored(now)));
+    DevServerFlavorStatus {
+        observed_generation: generation,
+        conditions,
+        total: Some(capacity.total),
+        free: Some(capacity.free),
+        largest_block: Some(capacity.largest_block),
+        whole_nodes_free: Some(capacity.whole_nodes_free),
+        queue_length: Some(i64::try_from(queue_length).unwrap_or(i64::MAX)),
+        schedulable: Some(capacity.schedulable),
+        record: before.record,
+    }
+}
+
+fn verdict(flavor: &DevServerFlavor, capacity: &Capacity, defaults: usize) -> (Status, Reason, String) {
+    if flavor.spec.default && defaults > 1 {
+        let message = format!(
+            "{defaults} flavors say default: true, so servers that name no flavor get none: set it to false on all but \
+             one."
+        );
+        (Status::False, Reason::SeveralDefaultFlavors, message)
+    } else if capacity.schedulable == Schedulable::Unknown {
+        (Status::False, Reason::NoNodes, no_nodes(flavor))
+    } else {
+        (Status::True, Reason::Reconciled, "Nodes of this flavor are ready.".to_owned())
+    }
+}
+
+fn no_nodes(flavor: &DevServerFlavor) -> String {
+    let labels: Vec<String> = flavor.spec.node_selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = if labels.is_empty() { String::new() } else { format!(" with the labels {}", labels.join(", ")) };
+    let device = flavor.spec.device.as_ref().map(|device| format!(" and has {}", device.resource)).unwrap_or_default();
+    format!("No node{labels} is ready, takes servers{device}: add one, or correct the flavor's node selector.")
+}
+
+/// Whether a node is one of the flavor's.
+fn belongs(flavor: &DevServerFlavor, place: &Place<'_>) -> bool {
+    let device = flavor.spec.device.as_ref();
+    is_open(place.node, &flavor.spec.tolerations)
+        && has_labels(place.node, &flavor.spec.node_selector)
+        && device.is_none_or(|device| place.node.allocatable.device(&device.resource) > 0)
+}
+
+fn share(flavor: &DevServerFlavor, place: &Place<'_>) -> Share {
+    let allocatable = &place.node.allocatable;
+    match &flavor.spec.device {
+        Some(device) => {
+            let (total, free) = (allocatable.device(&device.resource), place.free.device(&device.resource).max(0));
+            let block = block(flavor, &place.free, free);
+            Share { total, free, block, whole: free >= total && block >= i64::from(device.per_node) }
+        }
+        None => {
+            let (total, free) = (servers(flavor, allocatable), servers(flavor, &place.free));
+            Share { total, free, block: free, whole: place.servers == 0 && free > 0 }
+        }
+    }
+}
+
+/// How many of the free devices one server could have, with the CPU and memory that go with them.
+fn block(flavor: &DevServerFlavor, free: &Amounts, devices: i64) -> i64 {
+    match flavor.spec.resources.per {
+        Per::Device if free.pods > 0 => devices.min(times(flavor, free)),
+        Per::Server if free.pods > 0 && times(flavor, free) > 0 => devices,
+        _ => 0,
+    }
+}
+
+/// How many servers without devices fit.
+fn servers(flavor: &DevServerFlavor, amounts: &Amounts) -> i64 {
+    times(flavor, amounts).min(amounts.pods).max(0)
+}
+
+/// How often the flavor's CPU and memory are there.
+fn times(flavor: &DevServerFlavor, amounts: &Amounts) -> i64 {
+    let resources = &flavor.spec.resources;
+    let times = |have: i64, need: i64| if need > 0 { have.max(0) / need } else { i64::MAX };
+    times(amounts.cpu, resources.cpu.milli_value()).min(times(amounts.memory, resources.memory.value()))
+}
+
+/// The smallest count a server may have; where there are no devices, one server.
+fn smallest(flavor: &DevServerFlavor) -> i64 {
+    let counts = flavor.spec.device.iter().flat_map(|device| &device.counts);
+    counts.min().copied().map_or(1, i64::from).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use odc_api::v1alpha1::Record;
+
+    use super::*;
+    use crate::scheduler::Want;
+    use crate::scheduler::fixtures::{Cluster, cpu_node, foreign, gpu_node, taint, time};
+    use crate::seen::{Node, Readiness};
+
+    /// The fixture flavors select by this label.
+    fn of_pool(mut node: Node, pool: &str) -> Node {
+        node.labels.insert("example.org/pool".into(), pool.into());
+        node
+    }
+
+    fn check(flavor: &DevServerFlavor, cluster: &Cluster, expect: (i64, i64, i64, i64, Schedulable)) {
+        let Capacity { total, free, largest_block, whole_nodes_free, schedulable } = capacity(flavor, &cluster.world());
+        assert_eq!((total, free, largest_block, whole_nodes_free, schedulable), expect);
+    }
+
+    fn gpus(nodes: impl IntoIterator<Item = Node>) -> Cluster {
+        Cluster::new(nodes.into_iter().map(|node| of_pool(node, "pool-gpu")))
+    }
+
+    #[test]
+    fn devices_are_counted_on_nodes_that_work() {
+        use Schedulable::{No, Unknown, Yes};
+        let flavor = DevServerFlavor::test();
+        check(&flavor, &Cluster::new([]), (0, 0, 0, 0, Unknown));
+        check(&flavor, &Cluster::new([gpu_node("n1", 8)]), (0, 0, 0, 0, Unknown));
+        check(&flavor, &gpus([gpu_node("n1", 0)]), (0, 0, 0, 0, Unknown));
+        check(&flavor, &gpus([gpu_node("n1", 8), gpu_node("n2", 8)]), (16, 16, 8, 2, Yes));
+        check(&flavor, &gpus([gpu_node("n1", 8), Node { cordoned: true, ..gpu_node("n2", 8) }]), (8, 8, 8, 1, Yes));
+        let unready = Node { readiness: Readiness::Unready(time(0)), ..gpu_node("n1", 8) };
+        check(&flavor, &gpus([unready]), (0, 0, 0, 0, Unknown));
+        let tainted = Node { taints: vec![taint("a:NoSchedule")], ..gpu_node("n1", 8) };
+        check(&flavor, &gpus([tainted]), (0, 0, 0, 0, Unknown));
+        check(&flavor, &gpus([gpu_node("n1", 8)]).pod(foreign("p", "n1", 8)), (8, 0, 0, 0, No));
+    }
+
+    #[test]
+    fn pods_and_grants_are_use() {
+        let flavor = DevServerFlavor::test();
+        let cluster = gpus([gpu_node("n1", 8), gpu_node("n2", 8)])
+            .pod(foreign("p", "n1", 3))
+            .server("s", |server| server.gpus(2).granted(1, &["n1"]))
+            .server("w", |server| server.gpus(8));
+        check(&flavor, &cluster, (16, 11, 8, 1, Schedulable::Yes));
+    }
+
+    #[test]
+    fn a_bound_pod_of_a_grant_is_counted_once() {
+        let cluster = gpus([gpu_node("n1", 8)])
+            .server("s", |server| server.gpus(2).granted(1, &["n1"]).want(Want::Rest))
+            .server_pod("s", 0, 1, |pod| pod.node = Some("n1".into()));
+        check(&DevServerFlavor::test(), &cluster, (8, 6, 6, 0, Schedulable::Yes));
+    }
+
+    #[test]
+    fn a_block_has_its_cpu_and_memory() {
+        // 24 cores for each device.
+        let mut node = gpu_node("n1", 8);
+        node.allocatable.cpu = 100_000;
+        let mut flavor = DevServerFlavor::test();
+        check(&flavor, &gpus([node.clone()]), (8, 8, 4, 0, Schedulable::Yes));
+        flavor.spec.resources.per = Per::Server;
+        check(&flavor, &gpus([node.clone()]), (8, 8, 8, 1, Schedulable::Yes));
+        node.allocatable.cpu = 23_999;
+        check(&flavor, &gpus([node]), (8, 8, 0, 0, Schedulable::No));
+    }
+
+    #[test]
+    fn the_smallest_allowed_server_decides() {
+        let mut flavor = DevServerFlavor::test();
+        let cluster = gpus([gpu_node("n1", 8)]).pod(foreign("p", "n1", 7));
+        check(&flavor, &cluster, (8, 1, 1, 0, Schedulable::Yes));
+        flavor.spec.device.as_mut().unwrap().counts = vec![4, 2];
+        check(&flavor, &cluster, (8, 1, 1, 0, Schedulable::No));
+    }
+
+    #[test]
+    fn a_node_with_an_ill_device_is_not_whole() {
+        check(&DevServerFlavor::test(), &gpus([gpu_node("n1", 7)]), (7, 7, 7, 0, Schedulable::Yes));
+    }
+
+    #[test]
+    fn without_devices_servers_are_counted() {
+        // 4 cores and 16Gi for each server.
+        let cpus = |nodes: Vec<Node>| Cluster::new(nodes.into_iter().map(|node| of_pool(node, "pool-cpu")));
+        let flavor = DevServerFlavor::test_cpu();
+        let cluster = cpus(vec![cpu_node("n1", 18, 64), cpu_node("n2", 32, 40)]);
+        check(&flavor, &cluster, (6, 6, 4, 2, Schedulable::Yes));
+        let mut crowded = cpu_node("n1", 18, 64);
+        crowded.allocatable.pods = 1;
+        check(&flavor, &cpus(vec![crowded]), (1, 1, 1, 1, Schedulable::Yes));
+        let used = cluster.server("s", |server| server.cpus(4, 16).granted(1, &["n1"]));
+        check(&flavor, &used, (6, 5, 3, 1, Schedulable::Yes));
+    }
+
+    #[test]
+    fn absurd_amounts_do_no_harm() {
+        let mut node = gpu_node("n1", i64::MAX);
+        node.allocatable = node.allocatable.plus(&node.allocatable);
+        let cluster = gpus([node.clone(), Node { name: "n2".into(), ..node }]).pod(foreign("p", "n2", i64::MAX));
+        assert_eq!(capacity(&DevServerFlavor::test(), &cluster.world()).total, i64::MAX);
+    }
+
+    fn ready(flavor: &DevServerFlavor, defaults: usize, cluster: &Cluster) -> (String, String) {
+        let status = status(flavor, &capacity(flavor, &cluster.world()), 3, defaults, time(0));
+        let ready = condition::find(&status.conditions, Type::Ready).unwrap();
+        assert_eq!(ready.status == "True", ready.reason == "Reconciled");
+        (ready.reason.clone(), ready.message.clone())
+    }
+
+    #[test]
+    fn a_flavor_says_what_it_lacks() {
+        let said = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+        let (flavor, cluster) = (DevServerFlavor::test(), gpus([gpu_node("n1", 8)]));
+        assert_eq!(ready(&flavor, 0, &cluster), said("Reconciled", "Nodes of this flavor are ready."));
+        let nothing = "No node with the labels example.org/pool=pool-gpu is ready, takes servers and has nvidia.com/gpu: \
+                       add one, or correct the flavor's node selector.";
+        assert_eq!(ready(&flavor, 0, &Cluster::new([])), said("NoNodes", nothing));
+        let several = "2 flavors say default: true, so servers that name no flavor get none: set it to false on all but \
+                       one.";
+        let default = flavor.clone().default_flavor();
+        assert_eq!(ready(&default, 2, &cluster), said("SeveralDefaultFlavors", several));
+        assert_eq!(ready(&default, 1, &cluster).0, "Reconciled");
+        assert_eq!(ready(&flavor, 2, &cluster).0, "Reconciled");
+    }
+
+    #[test]
+    fn the_same_flavor_gets_the_same_status_at_any_time() {
+        let cluster = gpus([gpu_node("n1", 8)]);
+        let mut flavor = DevServerFlavor::test();
+        flavor.metadata.generation = Some(4);
+        let record = Some(Record::default());
+        flavor.status = Some(DevServerFlavorStatus { record: record.clone(), ..DevServerFlavorStatus::default() });
+        let capacity = capacity(&flavor, &cluster.world());
+        let first = status(&flavor, &capacity, 3, 0, time(1));
+        assert_eq!((first.observed_generation, first.queue_length, &first.record), (Some(4), Some(3), &record));
+        flavor.status = Some(first.clone());
+        assert_eq!(status(&flavor, &capacity, 3, 0, "2027-01-31T09:00:00.5Z".parse().unwrap()), first);
+    }
+}

@@ -1,0 +1,173 @@
+//! The only writer of objects other than statuses. It carries out what a plan says, write by write, and chooses nothing.
+
+use std::time::Instant;
+
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::GroupVersionKind;
+use odc_core::object::{Kind, Object};
+use odc_core::plan::{Target, Write};
+use odc_core::seen;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::error::{Error, code};
+use crate::lease::REQUEST_LIMIT;
+
+pub const MANAGER: &str = "odc-operator";
+
+/// Gives the object as it is stored now, where there is one.
+pub async fn apply(ctx: &Context, write: &Write) -> Result<Option<Value>, Error> {
+    ctx.may_write()?;
+    let started = Instant::now();
+    let done = match write {
+        Write::Apply(object) => patch(ctx, object).await,
+        Write::Create(object) => create(ctx, object).await,
+        Write::Delete(target) => delete(ctx, target).await,
+        Write::Adopt { target, owner } => adopt(ctx, target, owner).await,
+    };
+    tracing::debug!(?write, took = ?started.elapsed(), ok = done.is_ok(), "wrote");
+    let stored = done?;
+    if let Some(stored) = &stored {
+        remember(ctx, kind(write), stored);
+    }
+    Ok(stored)
+}
+
+const fn kind(write: &Write) -> Kind {
+    match write {
+        Write::Apply(object) | Write::Create(object) => object.kind,
+        Write::Delete(target) | Write::Adopt { target, .. } => target.kind,
+    }
+}
+
+fn api(ctx: &Context, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
+    let gvk = GroupVersionKind::gvk(group, version, kind.as_str());
+    let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+    match namespace {
+        Some(namespace) => Api::namespaced_with(ctx.client.clone(), namespace, &resource),
+        None => Api::all_with(ctx.client.clone(), &resource),
+    }
+}
+
+async fn in_time<T>(
+    verb: &'static str,
+    kind: Kind,
+    name: &str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<Result<T, Box<kube::Error>>, Error> {
+    match tokio::time::timeout(REQUEST_LIMIT, request).await {
+        Ok(answer) => Ok(answer.map_err(Box::new)),
+        Err(_) => {
+            tracing::debug!(verb, name, "no answer in time");
+            Err(Error::TimedOut { kind, name: name.to_owned() })
+        }
+    }
+}
+
+fn failed(verb: &'static str, kind: Kind, name: &str, source: Box<kube::Error>) -> Error {
+    Error::Write { verb, kind, name: name.to_owned(), source }
+}
+
+async fn patch(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
+    let how = PatchParams::apply(MANAGER).force();
+    let api = api(ctx, object.kind, object.namespace.as_deref());
+    let body = Patch::Apply(&object.body);
+    let answer = in_time("applying", object.kind, &object.name, api.patch(&object.name, &how, &body)).await?;
+    let stored = answer.map_err(|source| failed("applying", object.kind, &object.name, source))?;
+    ctx.metrics.wrote("apply", object.kind.as_str());
+    Ok(Some(value(&stored)))
+}
+
+/// An object of that name is fine if it is ours: then an earlier answer was lost.
+async fn create(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
+    let (kind, name) = (object.kind, &object.name);
+    let api = api(ctx, kind, object.namespace.as_deref());
+    let how = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+    let body: DynamicObject = serde_json::from_value(object.body.clone())
+        .map_err(|error| Error::Malformed { what: format!("{} {name}", kind.as_str()), reason: error.to_string() })?;
+    match in_time("creating", kind, name, api.create(&how, &body)).await? {
+        Ok(stored) => {
+            ctx.metrics.wrote("create", kind.as_str());
+            Ok(Some(value(&stored)))
+        }
+        Err(source) if code(&source) == Some(409) => {
+            let read = in_time("reading", kind, name, api.get(name)).await?;
+            let there = read.map_err(|source| Error::Read { kind, name: name.clone(), source })?;
+            let there = value(&there);
+            if owner(&there).is_some() && owner(&there) == owner(&object.body) {
+                Ok(Some(there))
+            } else {
+                Err(Error::Foreign { kind, name: name.clone() })
+            }
+        }
+        Err(source) => Err(failed("creating", kind, name, source)),
+    }
+}
+
+/// The uid of the controller.
+fn owner(object: &Value) -> Option<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+}
+
+/// One that is gone, or whose name another has taken, is deleted enough.
+async fn delete(ctx: &Context, target: &Target) -> Result<Option<Value>, Error> {
+    let (kind, name) = (target.kind, &target.name);
+    let api = api(ctx, kind, target.namespace.as_deref());
+    let how = DeleteParams {
+        grace_period_seconds: target.grace,
+        preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+        ..DeleteParams::background()
+    };
+    match in_time("deleting", kind, name, api.delete(name, &how)).await? {
+        Ok(answer) => {
+            ctx.metrics.wrote("delete", kind.as_str());
+            Ok(answer.left().as_ref().map(value))
+        }
+        Err(source) if matches!(code(&source), Some(404 | 409)) => Ok(None),
+        Err(source) => Err(failed("deleting", kind, name, source)),
+    }
+}
+
+async fn adopt(ctx: &Context, target: &Target, owner: &Value) -> Result<Option<Value>, Error> {
+    let (kind, name) = (target.kind, &target.name);
+    let api = api(ctx, kind, target.namespace.as_deref());
+    let body = json!({"metadata": {"uid": target.uid, "ownerReferences": [owner]}});
+    let how = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+    let answer = in_time("adopting", kind, name, api.patch(name, &how, &Patch::Merge(&body))).await?;
+    let stored = answer.map_err(|source| failed("adopting", kind, name, source))?;
+    ctx.metrics.wrote("adopt", kind.as_str());
+    Ok(Some(value(&stored)))
+}
+
+fn value(object: &DynamicObject) -> Value {
+    // What came as JSON goes as JSON.
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+pub fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// Puts what was written into our copies, so that the next look does not write it again before the watch tells us.
+fn remember(ctx: &Context, kind: Kind, stored: &Value) {
+    let text = |field: &str| stored["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let key = (text("namespace"), text("name"));
+    match kind {
+        Kind::Pod => {
+            if let Ok(pod) = serde_json::from_value(stored.clone()) {
+                ctx.cluster.pods.insert_own(key, seen::Pod::of(&pod), version(stored));
+            }
+        }
+        Kind::Namespace => {
+            ctx.cluster.namespaces.insert_own(key, seen::Child::of(kind, stored.clone()), version(stored));
+        }
+        Kind::Secret | Kind::DevServer => {}
+        _ => {
+            if let Some(cache) = ctx.cluster.children.of(kind) {
+                cache.insert_own(key, seen::Child::of(kind, stored.clone()), version(stored));
+            }
+        }
+    }
+}

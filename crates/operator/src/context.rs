@@ -1,0 +1,189 @@
+//! What all drivers share: a client, the clock, the copies of the cluster, and who is to be looked at next.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::runtime::reflector::{ObjectRef, Store};
+use odc_api::name::FlavorName;
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
+use odc_core::devserver::SecretSeen;
+use odc_core::object::Kind;
+use odc_core::seen;
+use tokio::sync::{Notify, mpsc};
+
+use crate::cache::{Cache, Key};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::error::Error;
+use crate::lease::Lead;
+use crate::metrics::Metrics;
+use crate::report::Reporter;
+
+pub struct Context {
+    pub client: Client,
+    pub clock: Clock,
+    pub lead: Lead,
+    pub config: Config,
+    pub user_settings: odc_core::user::Settings,
+    pub metrics: Arc<Metrics>,
+    pub reporter: Reporter,
+    pub cluster: Cluster,
+    pub hints: Hints,
+    pub triggers: Triggers,
+}
+
+/// Copies of the cluster.
+pub struct Cluster {
+    pub servers: Store<DevServer>,
+    pub users: Store<DevServerUser>,
+    pub flavors: Flavors,
+    pub teams: Cache<Team>,
+    pub pods: Cache<seen::Pod>,
+    pub nodes: Cache<seen::Node>,
+    pub claims: Cache<seen::Claim>,
+    pub volumes: Cache<seen::VolumeSeen>,
+    pub classes: Cache<seen::Class>,
+    pub namespaces: Cache<seen::Child>,
+    /// What we made in users' namespaces.
+    pub children: Children,
+    /// Which servers mount a claim.
+    pub mounts: Mutex<HashMap<Key, Vec<String>>>,
+}
+
+/// Objects of ours, a cache for each kind: each kind's watch is at its own version.
+pub struct Children(BTreeMap<Kind, Cache<seen::Child>>);
+
+impl Children {
+    /// The kinds that are kept as they should be.
+    pub const KINDS: [Kind; 7] = [
+        Kind::ServiceAccount,
+        Kind::RoleBinding,
+        Kind::ResourceQuota,
+        Kind::LimitRange,
+        Kind::NetworkPolicy,
+        Kind::PodDisruptionBudget,
+        Kind::Service,
+    ];
+
+    pub fn of(&self, kind: Kind) -> Option<&Cache<seen::Child>> {
+        self.0.get(&kind)
+    }
+
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<seen::Child>> {
+        self.0.values().flat_map(|cache| cache.in_namespace(namespace)).collect()
+    }
+}
+
+impl Default for Children {
+    fn default() -> Self {
+        Self(Self::KINDS.into_iter().map(|kind| (kind, Cache::default())).collect())
+    }
+}
+
+/// All flavors together, because a request may have to be compared with all of them.
+#[derive(Default)]
+pub struct Flavors {
+    pub kept: Cache<DevServerFlavor>,
+    all: RwLock<Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>>>,
+}
+
+impl Flavors {
+    pub fn all(&self) -> Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// After a change of what they are; their statuses nobody here reads.
+    pub fn renew(&self) {
+        let named = |flavor: Arc<DevServerFlavor>| Some((flavor.metadata.name.as_ref()?.parse().ok()?, flavor));
+        let all = self.kept.all().into_iter().filter_map(named).collect();
+        *self.all.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
+    }
+
+    pub async fn ready(&self) {
+        self.kept.ready().await;
+    }
+}
+
+/// What this process happens to know. Losing it costs a question or a second, never a decision.
+#[derive(Default)]
+pub struct Hints {
+    of: Mutex<HashMap<String, Hint>>,
+}
+
+#[derive(Clone, Default)]
+pub struct Hint {
+    /// The phase decided last but not written, and since when.
+    pub held: Option<(Phase, Timestamp)>,
+    pub secret: SecretSeen,
+    pub secret_checked: Option<Timestamp>,
+    pub entrypoint: Option<Result<Vec<String>, String>>,
+    /// How often in a row it failed.
+    pub failures: u32,
+}
+
+impl Hints {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Hint>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn get(&self, uid: &str) -> Hint {
+        self.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    pub fn change<T>(&self, uid: &str, change: impl FnOnce(&mut Hint) -> T) -> T {
+        change(self.lock().entry(uid.to_owned()).or_default())
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+}
+
+/// Who is to be looked at.
+pub struct Triggers {
+    pub servers: mpsc::UnboundedSender<ObjectRef<DevServer>>,
+    pub users: mpsc::UnboundedSender<ObjectRef<DevServerUser>>,
+    /// Namespaces whose user may be gone.
+    pub namespaces: mpsc::UnboundedSender<String>,
+    pub teams: Notify,
+    pub queue: Notify,
+    pub flavors: Notify,
+    /// Servers as we wrote them, before the watch tells us.
+    pub own: mpsc::UnboundedSender<DevServer>,
+}
+
+impl Context {
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Asked before every write.
+    pub fn may_write(&self) -> Result<(), Error> {
+        self.lead.check()
+    }
+
+    pub fn user(&self, name: &str) -> Option<Arc<DevServerUser>> {
+        self.cluster.users.get(&ObjectRef::new(name))
+    }
+
+    pub fn server(&self, namespace: &str, name: &str) -> Option<Arc<DevServer>> {
+        self.cluster.servers.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    pub fn look_at_server(&self, namespace: &str, name: &str) {
+        // The receiver lives as long as the leader.
+        let _ = self.triggers.servers.send(ObjectRef::new(name).within(namespace));
+    }
+
+    pub fn look_at_user(&self, name: &str) {
+        let _ = self.triggers.users.send(ObjectRef::new(name));
+    }
+
+    /// The capacity or the queue may have changed.
+    pub fn look_at_queue(&self) {
+        self.triggers.queue.notify_one();
+        self.triggers.flavors.notify_one();
+    }
+}

@@ -1,0 +1,140 @@
+//! Drives one server towards its spec. Reads and writes here; decides in `odc_core::devserver`.
+
+mod answer;
+mod observe;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::Resource as _;
+use kube::runtime::controller::Action;
+use odc_api::v1alpha1::{DevServer, DevServerStatus};
+use odc_core::devserver::{self, Plan};
+use odc_core::object::Kind;
+use odc_core::plan::{Again, Write};
+use serde_json::Value;
+
+use crate::apply::apply;
+use crate::context::Context;
+use crate::error::{Class, Error};
+use crate::facts::Known;
+use crate::metrics::Failure;
+use crate::report::{self, Manager};
+
+pub const NAME: &str = "devserver";
+/// A decision asks at most for keys, the Secret and the entrypoint, each once.
+const ROUNDS: usize = 5;
+
+pub async fn reconcile(server: Arc<DevServer>, ctx: Arc<Context>) -> Result<Action, Error> {
+    let started = Instant::now();
+    let done = drive(&server, &ctx).await;
+    ctx.metrics.looked(NAME, started.elapsed());
+    let uid = server.metadata.uid.as_deref().unwrap_or_default();
+    if done.is_ok() {
+        ctx.hints.change(uid, |hint| hint.failures = 0);
+    }
+    done
+}
+
+async fn drive(server: &DevServer, ctx: &Context) -> Result<Action, Error> {
+    let mut keys = None;
+    for _ in 0..ROUNDS {
+        let plan = decide(server, ctx, keys.as_ref());
+        if let Some(question) = &plan.ask {
+            answer::answer(ctx, server, question, &mut keys).await?;
+            continue;
+        }
+        return carry_out(server, ctx, plan).await;
+    }
+    Err(Error::Malformed { what: "a plan".into(), reason: "it asks for more than there is".into() })
+}
+
+fn decide(server: &DevServer, ctx: &Context, keys: Option<&devserver::build::Keys>) -> Plan {
+    let settings = &ctx.config.server;
+    let known = Known::of(ctx, server);
+    let facts = known.facts(&settings.default_image);
+    let checked = devserver::validate::validate(server, &facts);
+    let observed = observe::Observed::of(ctx, server);
+    devserver::decide(server, &checked, &observed.seen(keys), settings, ctx.now())
+}
+
+async fn carry_out(server: &DevServer, ctx: &Context, plan: Plan) -> Result<Action, Error> {
+    let uid = server.metadata.uid.as_deref().unwrap_or_default();
+    for write in &plan.writes {
+        let stored = apply(ctx, write).await.inspect_err(|error| answer::learn_from(ctx, uid, error))?;
+        if let (Write::Create(object), Some(stored)) = (write, stored)
+            && object.kind == Kind::Secret
+        {
+            answer::learn_secret(ctx, uid, &stored);
+        }
+    }
+    let stored = server.status.as_ref().and_then(|status| status.phase);
+    let held = plan.status.is_none() && plan.phase.is_some() && plan.phase != stored;
+    let now = ctx.now();
+    ctx.hints.change(uid, |hint| match plan.phase.filter(|_| held) {
+        Some(phase) if hint.held.is_none_or(|(before, _)| before != phase) => hint.held = Some((phase, now)),
+        Some(_) => {}
+        None => hint.held = None,
+    });
+    if let Some(status) = plan.status {
+        let written = report::status(ctx, server, own_part(status), Manager::Driver).await?;
+        started(ctx, server, &written);
+        // The receiver lives as long as the leader.
+        let _ = ctx.triggers.own.send(written);
+        ctx.reporter.tell(server.object_ref(&()), &plan.events);
+    }
+    Ok(match plan.again {
+        Again::OnChange => Action::await_change(),
+        Again::After(time) => Action::requeue(time),
+    })
+}
+
+/// The status without what the queue writes.
+fn own_part(status: DevServerStatus) -> Value {
+    let own = DevServerStatus { admission: None, flavor: None, ..status };
+    // A status always becomes JSON.
+    serde_json::to_value(own).unwrap_or_default()
+}
+
+fn started(ctx: &Context, before: &DevServer, now: &DevServer) {
+    let running = |server: &DevServer| server.status.as_ref().and_then(|status| status.running_since.clone());
+    let granted = now.status.as_ref().and_then(|status| status.admission.as_ref()?.granted_at.clone());
+    if let (None, Some(since), Some(granted)) = (running(before), running(now), granted) {
+        ctx.metrics.start_seconds.observe(since.0.duration_since(granted.0).as_secs_f64().max(0.0));
+    }
+}
+
+/// Errors are logged once, here, and their class sets when to look again.
+pub fn on_error(server: Arc<DevServer>, error: &Error, ctx: Arc<Context>) -> Action {
+    let uid = server.metadata.uid.as_deref().unwrap_or_default();
+    let failures = ctx.hints.change(uid, |hint| {
+        hint.failures = hint.failures.saturating_add(1);
+        hint.failures
+    });
+    let name = server.metadata.name.as_deref().unwrap_or_default();
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    failed(&ctx, NAME, &format!("{namespace}/{name}"), error, failures)
+}
+
+pub fn failed(ctx: &Context, controller: &'static str, name: &str, error: &Error, failures: u32) -> Action {
+    let class = error.class();
+    ctx.metrics.failures.get_or_create(&Failure { controller, class: class.as_str() }).inc();
+    let error = error as &dyn std::error::Error;
+    match class {
+        Class::Conflict => tracing::debug!(controller, name, error, "somebody was faster"),
+        Class::Transient => tracing::info!(controller, name, error, failures, "will try again"),
+        Class::Invalid => tracing::warn!(controller, name, error, "waits for a change"),
+        Class::Bug => tracing::error!(controller, name, error, failures, "was refused"),
+    }
+    match class {
+        Class::Invalid => Action::await_change(),
+        Class::Conflict => Action::requeue(Duration::from_millis(20 * u64::from(failures.min(50)))),
+        Class::Transient | Class::Bug => Action::requeue(back_off(failures)),
+    }
+}
+
+/// Doubles up to a minute; a tenth of it is chance, so that those who failed together do not come back together.
+fn back_off(failures: u32) -> Duration {
+    let base = Duration::from_millis(100).saturating_mul(1 << failures.min(10)).min(Duration::from_secs(60));
+    base + base.mul_f64(rand::random::<f64>() / 10.0)
+}

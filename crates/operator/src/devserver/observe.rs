@@ -1,0 +1,52 @@
+//! Reads what exists of a server from our copies of the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use odc_api::v1alpha1::DevServer;
+use odc_core::devserver::build::Keys;
+use odc_core::devserver::{Seen, granted, parts};
+use odc_core::object::Kind;
+use odc_core::seen::{Child, Node, Pod};
+
+use crate::context::{Context, Hint};
+
+/// Held while a decision looks at it.
+pub struct Observed {
+    pods: Vec<Arc<Pod>>,
+    nodes: BTreeMap<String, Arc<Node>>,
+    service: Option<Arc<Child>>,
+    hint: Hint,
+}
+
+impl Observed {
+    pub fn of(ctx: &Context, server: &DevServer) -> Self {
+        let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+        let name = server.metadata.name.as_deref().unwrap_or_default();
+        let ordinals = 0..server.spec.nodes as usize;
+        // A server's size never changes, so these are all the names its pods can have.
+        let pods: Vec<Arc<Pod>> =
+            ordinals.filter_map(|ordinal| ctx.cluster.pods.get(namespace, &parts::name(name, ordinal))).collect();
+        let granted = granted(server.status.as_ref()).map(|grant| grant.nodes.as_slice()).unwrap_or_default();
+        let nodes = pods.iter().filter_map(|pod| pod.node.as_ref()).chain(granted);
+        let nodes = nodes.filter_map(|node| Some((node.clone(), ctx.cluster.nodes.get("", node)?))).collect();
+        let services = ctx.cluster.children.of(Kind::Service);
+        let service = services.and_then(|services| services.get(namespace, name));
+        Self { pods, nodes, service, hint: ctx.hints.get(server.metadata.uid.as_deref().unwrap_or_default()) }
+    }
+
+    pub fn seen<'a>(&'a self, keys: Option<&'a Keys>) -> Seen<'a> {
+        Seen {
+            pods: self.pods.iter().map(|pod| &**pod).collect(),
+            nodes: self.nodes.iter().map(|(name, node)| (name.as_str(), &**node)).collect(),
+            service: self.service.as_deref(),
+            secret: self.hint.secret.clone(),
+            secret_checked: self.hint.secret_checked,
+            keys,
+            entrypoint: self.hint.entrypoint.clone(),
+            held: self.hint.held,
+            // Asked of the agents, once they can be asked.
+            sleep: None,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What can go wrong while reading or writing, and what follows from it.
+
+use odc_core::object::Kind;
+
+/// One enum for all drivers: every one of them only reads, asks `odc-core` and writes.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{verb} {kind} {name}", kind = kind.as_str())]
+    Write { verb: &'static str, kind: Kind, name: String, source: Box<kube::Error> },
+    #[error("reading {kind} {name}", kind = kind.as_str())]
+    Read { kind: Kind, name: String, source: Box<kube::Error> },
+    #[error("writing the status of {kind} {name}")]
+    Status { kind: &'static str, name: String, source: Box<kube::Error> },
+    #[error("{kind} {name} did not answer in time", kind = kind.as_str())]
+    TimedOut { kind: Kind, name: String },
+    #[error("{kind} {name} exists and is not ours", kind = kind.as_str())]
+    Foreign { kind: Kind, name: String },
+    #[error("this process leads no more")]
+    NotLeading,
+    #[error("{what} cannot be read: {reason}")]
+    Malformed { what: String, reason: String },
+}
+
+/// What to do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Wait for a change.
+    Invalid,
+    /// Back off and try again.
+    Transient,
+    /// Somebody was faster: look again at once, without a word.
+    Conflict,
+    /// Back off and say so: we should not have asked for this.
+    Bug,
+}
+
+impl Class {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Transient => "transient",
+            Self::Conflict => "conflict",
+            Self::Bug => "bug",
+        }
+    }
+}
+
+impl Error {
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Write { source, .. } | Self::Status { source, .. } | Self::Read { source, .. } => of(source),
+            Self::TimedOut { .. } | Self::NotLeading | Self::Foreign { .. } => Class::Transient,
+            Self::Malformed { .. } => Class::Invalid,
+        }
+    }
+}
+
+fn of(error: &kube::Error) -> Class {
+    match error {
+        kube::Error::Api(status) => match status.code {
+            409 => Class::Conflict,
+            // 403: rights that are just being given; 404: a namespace that goes or is not there yet.
+            403 | 404 | 408 | 429 | 500..=599 => Class::Transient,
+            _ => Class::Bug,
+        },
+        _ => Class::Transient,
+    }
+}
+
+pub fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}

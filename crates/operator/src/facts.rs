@@ -1,0 +1,95 @@
+//! Gathers from our copies of the cluster what a request is checked against.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use odc_api::name::FlavorName;
+use odc_api::namespace;
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+use odc_core::devserver::validate::{self, ClaimFact, Facts};
+use odc_core::{holder, seen};
+
+use crate::context::Context;
+
+/// Held while a decision looks at it.
+pub struct Known {
+    user: Option<Arc<DevServerUser>>,
+    team: Option<Arc<Team>>,
+    flavors: Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>>,
+    claims: Vec<KnownClaim>,
+}
+
+struct KnownClaim {
+    name: String,
+    claim: Option<Arc<seen::Claim>>,
+    waits_for_consumer: bool,
+    held_by: Option<String>,
+    reach: Option<seen::Reach>,
+}
+
+impl Known {
+    pub fn of(ctx: &Context, server: &DevServer) -> Self {
+        let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+        let owner = namespace::owner(namespace);
+        let flavors = ctx.cluster.flavors.all();
+        let had = server.status.as_ref().and_then(|status| status.flavor.as_ref());
+        let flavor = had.or(server.spec.flavor.as_ref()).and_then(|name| flavors.get(name));
+        let claims = validate::claims(server, flavor.map(|flavor| &flavor.spec));
+        let claims = claims.into_iter().map(|name| KnownClaim::of(ctx, server, namespace, name)).collect();
+        Self {
+            user: owner.and_then(|owner| ctx.user(owner.as_str())),
+            team: server.spec.team.as_ref().and_then(|team| ctx.cluster.teams.get("", team.as_str())),
+            flavors,
+            claims,
+        }
+    }
+
+    pub fn facts<'a>(&'a self, default_image: &'a str) -> Facts<'a> {
+        let claims = self.claims.iter().map(|known| ClaimFact {
+            name: &known.name,
+            claim: known.claim.as_deref(),
+            waits_for_consumer: known.waits_for_consumer,
+            held_by: known.held_by.as_deref(),
+        });
+        Facts {
+            user: self.user.as_deref(),
+            team: self.team.as_deref(),
+            flavors: &self.flavors,
+            claims: claims.collect(),
+            default_image,
+        }
+    }
+
+    /// From where the volumes can be reached.
+    pub fn reach(&self) -> Vec<seen::Reach> {
+        self.claims.iter().filter_map(|claim| claim.reach.clone()).collect()
+    }
+}
+
+impl KnownClaim {
+    fn of(ctx: &Context, server: &DevServer, namespace: &str, name: &str) -> Self {
+        let cluster = &ctx.cluster;
+        let claim = cluster.claims.get(namespace, name);
+        let class = claim.as_ref().and_then(|claim| match &claim.class {
+            Some(class) => cluster.classes.get("", class),
+            None => cluster.classes.all().into_iter().find(|class| class.is_default),
+        });
+        let volume = claim.as_ref().and_then(|claim| claim.volume.as_ref());
+        let shared = claim.as_ref().is_some_and(|claim| claim.shared);
+        Self {
+            held_by: if shared { None } else { holder_of(ctx, server, namespace, name) },
+            waits_for_consumer: class.is_some_and(|class| class.waits_for_consumer),
+            reach: volume.and_then(|volume| cluster.volumes.get("", volume)).map(|volume| volume.reach.clone()),
+            name: name.to_owned(),
+            claim,
+        }
+    }
+}
+
+fn holder_of(ctx: &Context, server: &DevServer, namespace: &str, claim: &str) -> Option<String> {
+    let key = (namespace.to_owned(), claim.to_owned());
+    let names = ctx.cluster.mounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned()?;
+    let others: Vec<Arc<DevServer>> = names.iter().filter_map(|name| ctx.server(namespace, name)).collect();
+    let others: Vec<&DevServer> = others.iter().map(|other| &**other).collect();
+    holder::holder(server, &others).map(str::to_owned)
+}

@@ -1,0 +1,62 @@
+//! Tells how much of each flavor there is, at most once a second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus};
+use odc_core::flavor;
+use odc_core::scheduler::Refusals;
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::report::{self, Manager};
+use crate::snapshot::{Decided, Snapshot};
+
+const NAME: &str = "flavor";
+const PACE: Duration = Duration::from_secs(1);
+
+pub async fn run(ctx: Arc<Context>) {
+    let mut failures = 0;
+    loop {
+        match pass(&ctx).await {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                failures += 1;
+                crate::devserver::failed(&ctx, NAME, "all", &error, failures);
+                ctx.triggers.flavors.notify_one();
+            }
+        }
+        tokio::time::sleep(PACE).await;
+        ctx.triggers.flavors.notified().await;
+    }
+}
+
+async fn pass(ctx: &Context) -> Result<(), Error> {
+    let snapshot = Snapshot::take(ctx, &Decided::new(), |server, now| {
+        server.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0)
+    });
+    let world = snapshot.world(Refusals::default());
+    let flavors = ctx.cluster.flavors.kept.all();
+    let defaults = flavors.iter().filter(|flavor| flavor.spec.default).count();
+    let mut result = Ok(());
+    for flavor in flavors {
+        let Some(name) = flavor.metadata.name.as_ref().and_then(|name| name.parse().ok()) else { continue };
+        let capacity = flavor::capacity(&flavor, &world);
+        let status = flavor::status(&flavor, &capacity, world.queue_length(&name), defaults, ctx.now());
+        if flavor.status.as_ref() != Some(&status) {
+            // One that cannot be written keeps nobody else from being told.
+            result = result.and(write(ctx, &flavor, status).await);
+        }
+    }
+    result
+}
+
+async fn write(ctx: &Context, flavor: &DevServerFlavor, status: DevServerFlavorStatus) -> Result<(), Error> {
+    let own = DevServerFlavorStatus { record: None, ..status };
+    let status: Value = serde_json::to_value(own).unwrap_or_default();
+    let written = report::status(ctx, flavor, status, Manager::Driver).await?;
+    let (key, version) = (crate::follow::key(&written), crate::follow::version(&written));
+    ctx.cluster.flavors.kept.insert_own(key, written, version);
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Keeps a copy of a kind by watching it: lists once, then follows, and lists anew when the thread is lost.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+
+use futures_util::StreamExt as _;
+use kube::api::Api;
+use kube::core::DeserializeGuard;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, reflector::Lookup};
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::cache::{Cache, Key};
+
+/// An object no part of ours can read harms only itself: it counts as not there, and somebody is told.
+pub type Guarded<K> = DeserializeGuard<K>;
+
+pub fn version<K: Resource>(object: &K) -> u64 {
+    object.meta().resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+pub fn key<K: Resource>(object: &K) -> Key {
+    (object.meta().namespace.clone().unwrap_or_default(), object.meta().name.clone().unwrap_or_default())
+}
+
+/// What happened to an object: how it was and how it is.
+pub struct Change<'a, V> {
+    pub key: &'a Key,
+    pub old: Option<&'a V>,
+    pub new: Option<&'a V>,
+}
+
+/// Fills a cache with projections of a kind, for ever.
+pub async fn follow<K, V>(
+    api: Api<K>,
+    config: watcher::Config,
+    cache: &Cache<V>,
+    project: impl Fn(K) -> Option<V>,
+    changed: impl Fn(Change<'_, V>),
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut events = std::pin::pin!(watcher::watcher(api, config).default_backoff());
+    let mut listed = HashSet::new();
+    let put = |object: K| -> Key {
+        let (key, version) = (key(&object), version(&object));
+        let Some(new) = project(object) else {
+            let old = cache.remove(&key, version);
+            changed(Change { key: &key, old: old.as_deref(), new: None });
+            return key;
+        };
+        let old = cache.insert(key.clone(), new, version);
+        let new = cache.get(&key.0, &key.1);
+        changed(Change { key: &key, old: old.as_deref(), new: new.as_deref() });
+        key
+    };
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => {
+                listed.insert(put(object));
+            }
+            Ok(Event::InitDone) => {
+                for gone in cache.retain(&listed) {
+                    changed(Change { key: &gone, old: None, new: None });
+                }
+                listed = HashSet::new();
+            }
+            Ok(Event::Apply(object)) => {
+                put(object);
+            }
+            Ok(Event::Delete(object)) => {
+                let (key, version) = (key(&object), version(&object));
+                let old = cache.remove(&key, version);
+                changed(Change { key: &key, old: old.as_deref(), new: None });
+            }
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
+            }
+        }
+    }
+}
+
+/// As [`follow`], for kinds that are looked at whole. `own` brings objects as we wrote them, which are taken only while
+/// the watch is behind.
+pub async fn reflect<K>(
+    api: Api<Guarded<K>>,
+    config: watcher::Config,
+    mut writer: Writer<K>,
+    mut own: mpsc::UnboundedReceiver<K>,
+    unreadable: impl Fn(&Guarded<K>),
+    changed: impl Fn(&K, bool),
+) where
+    K: Resource<DynamicType = ()>
+        + ResourceExt
+        + Lookup<DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    let mut events = std::pin::pin!(watcher::watcher(api, config).default_backoff());
+    let store = writer.as_reader();
+    let mut newest = 0;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => match event {
+                None => return,
+                Some(Err(error)) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
+                    continue;
+                }
+                Some(Ok(event)) => event,
+            },
+            Some(object) = own.recv() => {
+                if version(&object) > newest {
+                    let object = prune(object);
+                    writer.apply_watcher_event(&Event::Apply(object.clone()));
+                    changed(&object, false);
+                }
+                continue;
+            }
+        };
+        match event {
+            Event::Init => writer.apply_watcher_event(&Event::Init),
+            Event::InitDone => writer.apply_watcher_event(&Event::InitDone),
+            Event::InitApply(guarded) => match guarded.0 {
+                Ok(object) => {
+                    newest = newest.max(version(&object));
+                    let object = prune(object);
+                    writer.apply_watcher_event(&Event::InitApply(object.clone()));
+                    changed(&object, false);
+                }
+                Err(_) => unreadable(&guarded),
+            },
+            Event::Apply(guarded) => match guarded.0 {
+                Ok(object) => {
+                    newest = newest.max(version(&object));
+                    let reference = object.to_object_ref(());
+                    // Our own write comes back: everybody knows already.
+                    if store.get(&reference).is_some_and(|known| version(&*known) == version(&object)) {
+                        continue;
+                    }
+                    let object = prune(object);
+                    writer.apply_watcher_event(&Event::Apply(object.clone()));
+                    changed(&object, false);
+                }
+                Err(_) => unreadable(&guarded),
+            },
+            Event::Delete(guarded) => {
+                if let Ok(object) = guarded.0 {
+                    newest = newest.max(version(&object));
+                    writer.apply_watcher_event(&Event::Delete(object.clone()));
+                    changed(&object, true);
+                }
+            }
+        }
+    }
+}
+
+/// What nobody here reads is half of an object.
+fn prune<K: ResourceExt>(mut object: K) -> K {
+    object.managed_fields_mut().clear();
+    object.meta_mut().managed_fields = None;
+    if let Some(annotations) = object.meta_mut().annotations.as_mut() {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+    object
+}

@@ -1,0 +1,262 @@
+//! The operator: keeps what people asked for true, in the cluster and nowhere else.
+//!
+//! Drivers read, ask `odc-core`, and write what it says. Nothing needed for correctness lives in this process: what it
+//! keeps are copies of the cluster and hints that cost a question when lost.
+
+mod apply;
+mod cache;
+mod clock;
+mod config;
+mod context;
+mod devserver;
+mod error;
+mod facts;
+mod flavor;
+mod follow;
+mod health;
+mod keys;
+mod lease;
+mod metrics;
+mod queue;
+mod report;
+mod snapshot;
+mod team;
+mod unreadable;
+mod user;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures_util::future::{BoxFuture, FutureExt as _, select_all};
+use futures_util::{StreamExt as _, stream};
+use http::HeaderValue;
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::controller::{Config as Applier, applier};
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::{Client, Resource};
+use tokio::sync::{Notify, mpsc};
+use tower::util::MapResponseLayer;
+
+pub use config::{Config, Options};
+
+use clock::Clock;
+use context::{Children, Cluster, Context, Flavors, Hints, Triggers};
+use error::Error;
+use health::Health;
+use lease::{Candidate, Lead};
+use report::Reporter;
+
+/// Servers driven at once.
+const SERVERS_AT_ONCE: u16 = 32;
+const USERS_AT_ONCE: u16 = 4;
+const LEASE: &str = "odc-operator";
+
+/// Runs until asked to stop, or until another process leads.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    let clock = Clock::new();
+    let client = client(&config, &clock).await?;
+    let health = Health::default();
+    let identity = identity();
+    let candidate = Candidate::new(&client, &config.namespace, LEASE, identity.clone());
+    let serving = health::serve(config.metrics_address, health.clone());
+    let work = async {
+        tracing::info!(identity, "waiting to lead");
+        let lead = tokio::select! {
+            lead = candidate.acquire() => lead,
+            () = asked_to_stop() => return Ok(()),
+        };
+        tracing::info!(epoch = lead.epoch, "leading");
+        health.metrics.leading.set(1);
+        let ended = lead_on(config, client, clock, &lead, &identity, &health, &candidate).await;
+        health.metrics.leading.set(0);
+        ended
+    };
+    tokio::select! {
+        ended = serving => ended,
+        ended = work => ended,
+    }
+}
+
+/// Does everything a leader does, until it leads no more or is asked to stop.
+async fn lead_on(
+    config: Config,
+    client: Client,
+    clock: Clock,
+    lead: &Lead,
+    identity: &str,
+    health: &Health,
+    candidate: &Candidate,
+) -> anyhow::Result<()> {
+    let (work, ctx) = work(config, client, clock, lead.clone(), identity, health);
+    let complete = watch::complete(&ctx);
+    health.catching_up(true);
+    let readiness = async {
+        complete.await?;
+        health.catching_up(false);
+        tracing::info!("everything was seen");
+        std::future::pending::<anyhow::Result<()>>().await
+    };
+    tokio::select! {
+        () = candidate.keep(lead) => anyhow::bail!("another process leads, or the API server is away; ending"),
+        ended = readiness => ended,
+        (_, _, _) = select_all(work) => anyhow::bail!("a part of the operator ended by itself"),
+        () = asked_to_stop() => {
+            // Nobody decides any more; whoever waits may begin at once.
+            if let Err(error) = candidate.release(lead).await {
+                tracing::info!(error = &error as &dyn std::error::Error, "the lease was not given back");
+            }
+            tracing::info!("asked to stop");
+            Ok(())
+        }
+    }
+}
+
+type Work = Vec<BoxFuture<'static, ()>>;
+
+/// Every loop of a leader, wired up.
+fn work(
+    config: Config,
+    client: Client,
+    clock: Clock,
+    lead: Lead,
+    identity: &str,
+    health: &Health,
+) -> (Work, Arc<Context>) {
+    let (servers, servers_writer) = reflector::store();
+    let (users, users_writer) = reflector::store();
+    let (look_at_servers, servers_due) = mpsc::unbounded_channel();
+    let (look_at_users, users_due) = mpsc::unbounded_channel();
+    let (look_at_namespaces, namespaces_due) = mpsc::unbounded_channel();
+    let (own, own_servers) = mpsc::unbounded_channel();
+    let user_settings = odc_core::user::Settings {
+        namespace: config.namespace.clone(),
+        account: config.service_account.clone(),
+        closed: config.closed_ranges.clone(),
+    };
+    let ctx = Arc::new(Context {
+        reporter: Reporter::new(client.clone(), identity),
+        client,
+        clock,
+        lead,
+        config,
+        user_settings,
+        metrics: health.metrics.clone(),
+        cluster: Cluster {
+            servers: servers.clone(),
+            users: users.clone(),
+            flavors: Flavors::default(),
+            teams: cache::Cache::default(),
+            pods: cache::Cache::default(),
+            nodes: cache::Cache::default(),
+            claims: cache::Cache::default(),
+            volumes: cache::Cache::default(),
+            classes: cache::Cache::default(),
+            namespaces: cache::Cache::default(),
+            children: Children::default(),
+            mounts: std::sync::Mutex::default(),
+        },
+        hints: Hints::default(),
+        triggers: Triggers {
+            servers: look_at_servers,
+            users: look_at_users,
+            namespaces: look_at_namespaces,
+            teams: Notify::new(),
+            queue: Notify::new(),
+            flavors: Notify::new(),
+            own,
+        },
+    });
+    let mut all = watch::all(&ctx, watch::Writers { servers: servers_writer, own_servers, users: users_writer });
+    let servers = driver(&ctx, servers, servers_due, SERVERS_AT_ONCE, devserver::reconcile, devserver::on_error);
+    let users = driver(&ctx, users, users_due, USERS_AT_ONCE, user::reconcile, user::on_error);
+    let loops: [BoxFuture<'static, ()>; 4] = [
+        queue::run(ctx.clone()).boxed(),
+        flavor::run(ctx.clone()).boxed(),
+        team::run(ctx.clone()).boxed(),
+        user::clear_abandoned(ctx.clone(), namespaces_due).boxed(),
+    ];
+    let decisions = [servers, users].into_iter().chain(loops);
+    // Nothing is decided before everything was seen once.
+    all.extend(decisions.map(|decision| {
+        let ctx = ctx.clone();
+        async move {
+            if watch::complete(&ctx).await.is_ok() {
+                decision.await;
+            }
+        }
+        .boxed()
+    }));
+    (all, ctx)
+}
+
+/// Looks at objects as they are named: each by itself, several side by side.
+fn driver<K, F>(
+    ctx: &Arc<Context>,
+    store: reflector::Store<K>,
+    due: mpsc::UnboundedReceiver<ObjectRef<K>>,
+    at_once: u16,
+    reconcile: fn(Arc<K>, Arc<Context>) -> F,
+    on_error: fn(Arc<K>, &Error, Arc<Context>) -> kube::runtime::controller::Action,
+) -> BoxFuture<'static, ()>
+where
+    K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+    F: Future<Output = Result<kube::runtime::controller::Action, Error>> + Send + 'static,
+{
+    let due = stream::unfold(due, |mut due| async move {
+        let next = due.recv().await?;
+        Some((Ok::<_, std::convert::Infallible>(next), due))
+    });
+    // A panic harms only the object it happens at; the applier is told that it failed.
+    let reconcile = move |object: Arc<K>, ctx: Arc<Context>| {
+        Box::pin(async move {
+            let looked = tokio::spawn(reconcile(object, ctx)).await;
+            looked.unwrap_or_else(|panic| {
+                Err(Error::Malformed { what: "a decision".into(), reason: format!("it panicked: {panic}") })
+            })
+        })
+    };
+    let settings = Applier::default().concurrency(at_once);
+    applier(reconcile, on_error, ctx.clone(), store, Box::pin(due), settings).for_each(|_| async {}).boxed()
+}
+
+async fn client(config: &Config, clock: &Clock) -> anyhow::Result<Client> {
+    let mut settings = match &config.kubeconfig {
+        Some(path) => {
+            let parsed = Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer().await.context("finding the cluster; give --kubeconfig outside of one")?,
+    };
+    // A retry we do not know of could write after somebody else leads.
+    settings.default_retry = false;
+    settings.connect_timeout = Some(Duration::from_secs(3));
+    settings.headers.push((http::header::USER_AGENT, HeaderValue::from_static("odc-operator")));
+    let clock = clock.clone();
+    let learning = MapResponseLayer::new(move |answer: http::Response<_>| {
+        if let Some(date) = clock::date(answer.headers()) {
+            clock.learn(date);
+        }
+        answer
+    });
+    Ok(ClientBuilder::try_from(settings)?.with_layer(&learning).build())
+}
+
+/// Unique, also when a pod is replaced under its own name.
+fn identity() -> String {
+    let host = std::env::var("ODC_POD_NAME").unwrap_or_else(|_| "odc-operator".into());
+    format!("{host}_{:016x}", rand::random::<u64>())
+}
+
+async fn asked_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

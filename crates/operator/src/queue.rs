@@ -1,0 +1,180 @@
+//! The queue: a loop over the whole cluster, because it compares everybody who waits with everything there is.
+//!
+//! It writes only `status.admission` and the flavor that was granted, in the version of the server it decided from. A
+//! grant is stored before the next pass decides anything.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
+use odc_api::v1alpha1::DevServer;
+use odc_core::plan::Again;
+use odc_core::scheduler::{self, Decision, Policy, Refusals, What};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::error::{Class, Error};
+use crate::metrics::Failure;
+use crate::report::{self, Manager};
+use crate::snapshot::{Decided, Snapshot};
+
+const NAME: &str = "queue";
+/// Passes are at least so far apart: what changes meanwhile is decided together.
+const PACE: Duration = Duration::from_millis(10);
+/// Writes under way at once.
+const TOGETHER: usize = 16;
+/// Who waits only a moment is not told where they stand.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How many of those who wait are told within a second, the first ones first.
+const TOLD_PER_SECOND: usize = 20;
+
+#[derive(Default)]
+struct Memory {
+    unfit: Refusals,
+    decided: Decided,
+    /// Since when a server competes, by the API server's time and ours.
+    waiting: HashMap<String, (Timestamp, Instant)>,
+    told: Told,
+}
+
+/// How many were told in the second that runs.
+struct Told {
+    since: Instant,
+    count: usize,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { since: Instant::now(), count: 0 }
+    }
+}
+
+impl Told {
+    fn may_tell(&mut self) -> bool {
+        if self.since.elapsed() >= Duration::from_secs(1) {
+            *self = Self::default();
+        }
+        self.count += 1;
+        self.count <= TOLD_PER_SECOND
+    }
+}
+
+/// Runs as long as this process leads. Nothing is decided before everything was seen once.
+pub async fn run(ctx: Arc<Context>) {
+    let mut memory = Memory::default();
+    loop {
+        let started = Instant::now();
+        let again = pass(&ctx, &mut memory).await;
+        ctx.metrics.pass_seconds.observe(started.elapsed().as_secs_f64());
+        tokio::time::sleep(PACE).await;
+        let changed = ctx.triggers.queue.notified();
+        match again {
+            Again::OnChange => changed.await,
+            Again::After(time) => {
+                // A change and the time to look again are equally good reasons.
+                let _ = tokio::time::timeout(time, changed).await;
+            }
+        }
+    }
+}
+
+async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
+    let waiting = &mut memory.waiting;
+    let snapshot = Snapshot::take(ctx, &memory.decided, |server, now| place(waiting, server, now));
+    let world = snapshot.world(memory.unfit.clone());
+    let policy = Policy { epoch: ctx.lead.epoch, lost_after: ctx.config.server.lost_after, ..Policy::default() };
+    let plan = scheduler::plan(&world, &policy, ctx.now());
+    memory.unfit = plan.unfit;
+    forget(memory, &snapshot);
+    let competing: HashSet<&str> =
+        world.servers.iter().filter(|server| server.waits()).map(|server| server.uid.as_str()).collect();
+    ctx.metrics.waiting.set(i64::try_from(competing.len()).unwrap_or(i64::MAX));
+    memory.waiting.retain(|uid, _| competing.contains(uid.as_str()));
+
+    let mut again = plan.again.or(snapshot.again);
+    let mut due = Vec::new();
+    for decision in plan.decisions {
+        if decision.what == What::Wait {
+            let patience = memory.waiting.get(&decision.uid).map(|(_, seen)| PATIENCE.saturating_sub(seen.elapsed()));
+            let left = patience.unwrap_or_default();
+            if !left.is_zero() {
+                again = again.or(Again::After(left));
+                continue;
+            }
+            if !memory.told.may_tell() {
+                again = again.or(Again::After(Duration::from_secs(1)));
+                continue;
+            }
+        }
+        due.push(decision);
+    }
+    // What is given back is stored before anything is granted from it.
+    let (back, rest): (Vec<_>, Vec<_>) =
+        due.into_iter().partition(|decision| matches!(decision.what, What::Release | What::Revoke(_)));
+    for batch in [back, rest] {
+        for (uid, written) in write(ctx, &snapshot, &world, batch).await {
+            match written {
+                Ok(server) => {
+                    let version = crate::follow::version(&server);
+                    let server = Arc::new(server);
+                    let _ = ctx.triggers.own.send((*server).clone());
+                    memory.decided.insert(uid, (server, version));
+                }
+                Err(error) => {
+                    again = again.or(Again::After(failed(ctx, &error)));
+                }
+            }
+        }
+    }
+    again
+}
+
+fn failed(ctx: &Context, error: &Error) -> Duration {
+    let class = error.class();
+    ctx.metrics.failures.get_or_create(&Failure { controller: NAME, class: class.as_str() }).inc();
+    let cause = error as &dyn std::error::Error;
+    if class == Class::Conflict {
+        tracing::debug!(error = cause, "somebody was faster");
+        Duration::from_millis(20)
+    } else {
+        tracing::info!(error = cause, "will try again");
+        Duration::from_secs(1)
+    }
+}
+
+/// A new server's place counts from its creation, that of one that wakes from the moment it is seen to want devices.
+fn place(waiting: &mut HashMap<String, (Timestamp, Instant)>, server: &DevServer, now: Timestamp) -> Timestamp {
+    let uid = server.metadata.uid.clone().unwrap_or_default();
+    let ran = server.status.as_ref().and_then(|status| status.admission.as_ref()).is_some_and(|before| before.run > 0);
+    let created = server.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let (since, _) = *waiting.entry(uid).or_insert_with(|| {
+        let since = if ran { now } else { created.unwrap_or(now) };
+        (since, Instant::now())
+    });
+    since
+}
+
+/// What our copies show by now, or is gone.
+fn forget(memory: &mut Memory, snapshot: &Snapshot) {
+    memory.decided.retain(|uid, (_, version)| {
+        snapshot.read.get(uid).is_some_and(|server| crate::follow::version(&**server) <= *version)
+    });
+}
+
+async fn write(
+    ctx: &Context,
+    snapshot: &Snapshot,
+    world: &scheduler::World<'_>,
+    batch: Vec<Decision>,
+) -> Vec<(String, Result<DevServer, Error>)> {
+    let flavors: HashMap<&str, &str> =
+        world.servers.iter().map(|server| (server.uid.as_str(), server.flavor.as_str())).collect();
+    let writes = batch.into_iter().filter_map(|decision| {
+        let server = snapshot.read.get(&decision.uid)?.clone();
+        let status = json!({"admission": decision.admission, "flavor": flavors.get(decision.uid.as_str())});
+        Some(async move { (decision.uid, report::status(ctx, &*server, status, Manager::Queue).await) })
+    });
+    stream::iter(writes).buffered(TOGETHER).collect().await
+}

@@ -1,0 +1,149 @@
+//! The only writer of statuses and events. It computes nothing: a status comes whole from `odc-core`.
+
+use std::fmt::Debug;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter as Who};
+use kube::{Client, Resource, ResourceExt};
+use odc_core::plan;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::error::{Error, code};
+use crate::lease::REQUEST_LIMIT;
+
+#[derive(Clone)]
+pub struct Reporter {
+    recorder: Recorder,
+}
+
+impl Reporter {
+    pub fn new(client: Client, instance: &str) -> Self {
+        let who = Who { controller: "odc-operator".into(), instance: Some(instance.to_owned()) };
+        Self { recorder: Recorder::new(client, who) }
+    }
+
+    /// Tells people what happened. They can do without it, so nothing waits for it and its failure is no failure.
+    pub fn tell(&self, about: ObjectReference, events: &[plan::Event]) {
+        for event in events {
+            let recorder = self.recorder.clone();
+            let about = about.clone();
+            let event = Event {
+                type_: if event.serious { EventType::Warning } else { EventType::Normal },
+                reason: event.reason.to_string(),
+                // The API server takes at most 1024 bytes.
+                note: Some(event.note.chars().take(256).collect()),
+                action: event.action.to_owned(),
+                secondary: None,
+            };
+            tokio::spawn(async move {
+                let told = tokio::time::timeout(REQUEST_LIMIT, recorder.publish(&event, &about)).await;
+                if !matches!(told, Ok(Ok(()))) {
+                    tracing::debug!(name = about.name, ?told, "an event was not written");
+                }
+            });
+        }
+    }
+}
+
+/// Who writes which part of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manager {
+    /// A driver, everything but the queue's part.
+    Driver,
+    /// The queue.
+    Queue,
+}
+
+impl Manager {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Driver => "odc-operator",
+            Self::Queue => "odc-queue",
+        }
+    }
+}
+
+/// Writes a status in the version of the object it was computed from; gives the object as it is now.
+pub async fn status<K>(ctx: &Context, object: &K, status: Value, manager: Manager) -> Result<K, Error>
+where
+    K: Resource<DynamicType = ()> + ResourceExt + Clone + DeserializeOwned + Debug,
+    Api<K>: Scoped<K>,
+{
+    ctx.may_write()?;
+    let name = object.name_any();
+    let api = <Api<K> as Scoped<K>>::of(ctx.client.clone(), object.namespace().as_deref());
+    let body = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": {"name": name, "resourceVersion": object.resource_version()},
+        "status": status,
+    });
+    let gentle = PatchParams::apply(manager.name());
+    let failed = |source| Error::Status { kind: kind::<K>(), name: name.clone(), source: Box::new(source) };
+    let mut answer = patch(&api, &name, &gentle, &body).await;
+    if matches!(&answer, Ok(Err(error)) if is_taken(error)) {
+        // Somebody edited a status by hand. It is ours alone.
+        tracing::warn!(kind = kind::<K>(), name, "a status was edited by somebody else; it is written over");
+        answer = patch(&api, &name, &gentle.clone().force(), &body).await;
+    }
+    let stored = answer.map_err(|_| {
+        let error = kube::Error::Service("the API server did not answer in time".into());
+        Error::Status { kind: kind::<K>(), name: name.clone(), source: Box::new(error) }
+    })?;
+    let stored = stored.map_err(failed)?;
+    ctx.metrics.wrote("status", kind::<K>());
+    Ok(stored)
+}
+
+async fn patch<K>(
+    api: &Api<K>,
+    name: &str,
+    how: &PatchParams,
+    body: &Value,
+) -> Result<kube::Result<K>, tokio::time::error::Elapsed>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let body = Patch::Apply(body);
+    tokio::time::timeout(REQUEST_LIMIT, api.patch_status(name, how, &body)).await
+}
+
+fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
+    match K::kind(&()) {
+        std::borrow::Cow::Borrowed(kind) => kind,
+        std::borrow::Cow::Owned(_) => "object",
+    }
+}
+
+/// A conflict over fields, not over versions.
+fn is_taken(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    code(error) == Some(409) && causes.clone().any(|cause| cause.reason == "FieldManagerConflict")
+}
+
+/// Kinds in a namespace, and kinds of the whole cluster.
+pub trait Scoped<K> {
+    fn of(client: Client, namespace: Option<&str>) -> Self;
+}
+
+impl Scoped<odc_api::v1alpha1::DevServer> for Api<odc_api::v1alpha1::DevServer> {
+    fn of(client: Client, namespace: Option<&str>) -> Self {
+        Self::namespaced(client, namespace.unwrap_or_default())
+    }
+}
+
+macro_rules! of_the_cluster {
+    ($($kind:ty),+) => {
+        $(impl Scoped<$kind> for Api<$kind> {
+            fn of(client: Client, _: Option<&str>) -> Self {
+                Self::all(client)
+            }
+        })+
+    };
+}
+
+of_the_cluster!(odc_api::v1alpha1::DevServerFlavor, odc_api::v1alpha1::DevServerUser, odc_api::v1alpha1::Team);

@@ -1,0 +1,165 @@
+//! The world as the queue sees it, from our copies of the cluster.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use odc_api::namespace;
+use odc_api::v1alpha1::{Admission, DevServer, Phase};
+use odc_core::devserver::validate::{Valid, validate};
+use odc_core::devserver::{Wish, build, granted, parts, wish};
+use odc_core::plan::Again;
+use odc_core::scheduler::{Quotas, Refusals, Request, Server, Want, World};
+use odc_core::seen::{Node, Pod};
+
+use crate::context::Context;
+use crate::facts::Known;
+
+/// Held while a plan is made.
+pub struct Snapshot {
+    nodes: Vec<Arc<Node>>,
+    pods: Vec<Arc<Pod>>,
+    servers: Vec<Server>,
+    quotas: Quotas,
+    /// Each server as it was read, by its uid.
+    pub read: HashMap<String, Arc<DevServer>>,
+    /// When the next booking begins.
+    pub again: Again,
+}
+
+/// What the queue decided that our copies do not show yet: by uid, the admission and the version it was stored in.
+pub type Decided = HashMap<String, (Arc<DevServer>, u64)>;
+
+impl Snapshot {
+    /// `first_seen` gives since when a server competes for devices, if nothing stored says so.
+    pub fn take(
+        ctx: &Context,
+        decided: &Decided,
+        mut first_seen: impl FnMut(&DevServer, Timestamp) -> Timestamp,
+    ) -> Self {
+        let now = ctx.now();
+        let mut taken = Self {
+            nodes: ctx.cluster.nodes.all(),
+            pods: ctx.cluster.pods.all(),
+            servers: Vec::new(),
+            quotas: quotas(ctx),
+            read: HashMap::new(),
+            again: Again::OnChange,
+        };
+        for server in ctx.cluster.servers.state() {
+            let uid = server.metadata.uid.clone().unwrap_or_default();
+            let server = match decided.get(&uid) {
+                Some((newer, version)) if *version > crate::follow::version(&*server) => newer.clone(),
+                _ => server,
+            };
+            if let Some((entry, again)) = entry(ctx, &server, now, &mut first_seen) {
+                taken.again = taken.again.or(again);
+                taken.servers.push(entry);
+                taken.read.insert(uid, server);
+            }
+        }
+        taken
+    }
+
+    pub fn world(&self, unfit: Refusals) -> World<'_> {
+        World {
+            nodes: self.nodes.iter().map(|node| &**node).collect(),
+            pods: self.pods.iter().map(|pod| &**pod).collect(),
+            servers: self.servers.clone(),
+            quotas: self.quotas.clone(),
+            unfit,
+        }
+    }
+}
+
+fn quotas(ctx: &Context) -> Quotas {
+    let users = ctx.cluster.users.state();
+    let named = |name: &Option<String>| name.clone().unwrap_or_default();
+    Quotas {
+        users: users
+            .iter()
+            .filter_map(|user| Some((named(&user.metadata.name).parse().ok()?, user.spec.quota.clone())))
+            .collect(),
+        teams: ctx
+            .cluster
+            .teams
+            .all()
+            .iter()
+            .filter_map(|team| Some((named(&team.metadata.name).parse().ok()?, team.spec.quota.clone())))
+            .collect(),
+    }
+}
+
+/// Nothing for a server in a namespace that is nobody's: it gets nothing, and has nothing.
+fn entry(
+    ctx: &Context,
+    server: &DevServer,
+    now: Timestamp,
+    first_seen: &mut impl FnMut(&DevServer, Timestamp) -> Timestamp,
+) -> Option<(Server, Again)> {
+    let settings = &ctx.config.server;
+    let namespace = server.metadata.namespace.clone()?;
+    let name = server.metadata.name.clone()?;
+    let status = server.status.as_ref();
+    let known = Known::of(ctx, server);
+    let facts = known.facts(&settings.default_image);
+    let checked = validate(server, &facts);
+    let (want, again) = match wish(server, &checked, has_pods(ctx, server, &namespace, &name), settings, now) {
+        Wish::Run => (Want::Run, Again::OnChange),
+        Wish::Rest => (Want::Rest, Again::OnChange),
+        Wish::Later(None) => (Want::Later, Again::OnChange),
+        Wish::Later(Some(at)) => {
+            let left = std::time::Duration::try_from(now.duration_until(at)).unwrap_or_default();
+            (Want::Later, Again::After(left))
+        }
+    };
+    let admission: Option<Admission> = status.and_then(|status| status.admission.clone());
+    let queued = admission.as_ref().and_then(|admission| admission.queued_at.as_ref()).map(|time| time.0);
+    let flavor = match &checked {
+        Ok(valid) => valid.flavor_name.clone(),
+        Err(_) => status.and_then(|status| status.flavor.clone()).or_else(|| server.spec.flavor.clone())?,
+    };
+    let entry = Server {
+        owner: namespace::owner(&namespace)?,
+        uid: server.metadata.uid.clone()?,
+        team: server.spec.team.clone(),
+        request: checked.as_ref().map_or_else(|_| unknown(server), |valid| request(valid, &known)),
+        since: queued.unwrap_or_else(|| first_seen(server, now)),
+        ended: status.and_then(|status| status.phase).is_some_and(Phase::terminal),
+        namespace,
+        name,
+        flavor,
+        want,
+        admission,
+    };
+    Some((entry, again))
+}
+
+fn has_pods(ctx: &Context, server: &DevServer, namespace: &str, name: &str) -> bool {
+    let uid = server.metadata.uid.as_deref();
+    (0..server.spec.nodes as usize).any(|ordinal| {
+        let pod = ctx.cluster.pods.get(namespace, &parts::name(name, ordinal));
+        let details = pod.as_ref().and_then(|pod| pod.server.as_ref());
+        details.is_some_and(|pod| pod.owner.as_deref() == uid || pod.made_for.as_deref() == uid)
+    })
+}
+
+fn request(valid: &Valid<'_>, known: &Known) -> Request {
+    let mut selector = valid.flavor.node_selector.clone();
+    selector.extend(valid.server.spec.scheduling.node_labels.clone());
+    Request {
+        nodes: valid.nodes,
+        each: build::size::each(valid),
+        device: valid.flavor.device.as_ref().map(|device| device.resource.clone()),
+        selector,
+        tolerations: valid.flavor.tolerations.clone(),
+        topology: valid.flavor.gang_topology_key.clone(),
+        reach: known.reach(),
+    }
+}
+
+/// Its flavor is gone, so nobody knows what it asks for. It has what it has.
+fn unknown(server: &DevServer) -> Request {
+    let nodes = granted(server.status.as_ref()).map_or(server.spec.nodes as usize, |grant| grant.nodes.len());
+    Request { nodes: u32::try_from(nodes).unwrap_or(u32::MAX), ..Request::default() }
+}

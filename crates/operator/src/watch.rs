@@ -1,0 +1,331 @@
+//! What is watched, and who is to be looked at when it changes.
+
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use k8s_openapi::api::core::v1 as k8s;
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher;
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
+use odc_api::{label, namespace};
+use odc_core::devserver::validate;
+use odc_core::object::Kind;
+use odc_core::seen;
+use tokio::sync::mpsc;
+
+use crate::cache::Key;
+use crate::context::{Children, Context};
+use crate::follow::{Change, Guarded, follow, reflect};
+
+/// The ends of the stores that only the watches write to.
+pub struct Writers {
+    pub servers: Writer<DevServer>,
+    pub own_servers: mpsc::UnboundedReceiver<DevServer>,
+    pub users: Writer<DevServerUser>,
+}
+
+/// Every watch, each running for ever.
+pub fn all(ctx: &Arc<Context>, writers: Writers) -> Vec<BoxFuture<'static, ()>> {
+    let mut all = vec![
+        servers(ctx.clone(), writers.servers, writers.own_servers).boxed(),
+        users(ctx.clone(), writers.users).boxed(),
+        flavors(ctx.clone()).boxed(),
+        teams(ctx.clone()).boxed(),
+        pods(ctx.clone()).boxed(),
+        nodes(ctx.clone()).boxed(),
+        claims(ctx.clone()).boxed(),
+        volumes(ctx.clone()).boxed(),
+        classes(ctx.clone()).boxed(),
+        namespaces(ctx.clone()).boxed(),
+    ];
+    all.extend(Children::KINDS.into_iter().map(|kind| children(ctx.clone(), kind).boxed()));
+    all
+}
+
+/// Waits until everything was seen once.
+pub async fn complete(ctx: &Context) -> anyhow::Result<()> {
+    let cluster = &ctx.cluster;
+    cluster.servers.wait_until_ready().await?;
+    cluster.users.wait_until_ready().await?;
+    cluster.flavors.ready().await;
+    cluster.teams.ready().await;
+    cluster.pods.ready().await;
+    cluster.nodes.ready().await;
+    cluster.claims.ready().await;
+    cluster.volumes.ready().await;
+    cluster.classes.ready().await;
+    cluster.namespaces.ready().await;
+    for kind in Children::KINDS {
+        if let Some(cache) = cluster.children.of(kind) {
+            cache.ready().await;
+        }
+    }
+    Ok(())
+}
+
+fn config() -> watcher::Config {
+    watcher::Config::default()
+}
+
+/// Only what we made.
+fn ours() -> watcher::Config {
+    config().labels(&format!("{}=odc-operator", label::MANAGED_BY))
+}
+
+async fn servers(ctx: Arc<Context>, writer: Writer<DevServer>, own: mpsc::UnboundedReceiver<DevServer>) {
+    let api: Api<Guarded<DevServer>> = Api::all(ctx.client.clone());
+    let unreadable = |bad: &Guarded<DevServer>| crate::unreadable::server(&ctx, bad);
+    reflect(api, config(), writer, own, unreadable, |server, gone| server_changed(&ctx, server, gone)).await;
+}
+
+fn server_changed(ctx: &Context, server: &DevServer, gone: bool) {
+    let (namespace, name) = crate::follow::key(server);
+    let flavor = server.spec.flavor.as_ref().and_then(|flavor| ctx.cluster.flavors.all().get(flavor).cloned());
+    let mounts = validate::claims(server, flavor.as_deref().map(|flavor| &flavor.spec));
+    let ended = gone || server.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::terminal);
+    let mut shared = Vec::new();
+    {
+        let mut all = ctx.cluster.mounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for claim in mounts {
+            let key = (namespace.clone(), claim.to_owned());
+            let users = all.entry(key.clone()).or_default();
+            if gone {
+                users.retain(|user| *user != name);
+            } else if !users.contains(&name) {
+                users.push(name.clone());
+            }
+            if ended {
+                // Whoever waits for the claim may have it now.
+                shared.extend(users.iter().filter(|user| **user != name).cloned());
+            }
+            if users.is_empty() {
+                all.remove(&key);
+            }
+        }
+    }
+    for other in shared {
+        ctx.look_at_server(&namespace, &other);
+    }
+    if gone {
+        ctx.hints.forget(server.metadata.uid.as_deref().unwrap_or_default());
+        let _ = ctx.triggers.namespaces.send(namespace);
+    } else {
+        ctx.look_at_server(&namespace, &name);
+    }
+    ctx.look_at_queue();
+}
+
+async fn users(ctx: Arc<Context>, writer: Writer<DevServerUser>) {
+    let api: Api<Guarded<DevServerUser>> = Api::all(ctx.client.clone());
+    let (_never, own) = mpsc::unbounded_channel();
+    let unreadable = |bad: &Guarded<DevServerUser>| crate::unreadable::object(&ctx, "DevServerUser", bad);
+    reflect(api, config(), writer, own, unreadable, |user, gone| {
+        let name = user.metadata.name.clone().unwrap_or_default();
+        if gone {
+            let _ = ctx.triggers.namespaces.send(format!("dev-{name}"));
+        } else {
+            ctx.look_at_user(&name);
+        }
+        look_at_servers(&ctx, |server| server.metadata.namespace.as_deref() == Some(&format!("dev-{name}")));
+        ctx.triggers.teams.notify_one();
+        ctx.look_at_queue();
+    })
+    .await;
+}
+
+async fn flavors(ctx: Arc<Context>) {
+    let api: Api<Guarded<DevServerFlavor>> = Api::all(ctx.client.clone());
+    let project = |guarded: Guarded<DevServerFlavor>| match guarded.0 {
+        Ok(mut flavor) => {
+            flavor.metadata.managed_fields = None;
+            Some(flavor)
+        }
+        Err(_) => {
+            crate::unreadable::object(&ctx, "DevServerFlavor", &guarded);
+            None
+        }
+    };
+    follow(api, config(), &ctx.cluster.flavors.kept, project, |change| {
+        if change.old.map(|old| &old.spec) == change.new.map(|new| &new.spec) && change.old.is_some() {
+            return;
+        }
+        ctx.cluster.flavors.renew();
+        let name = &change.key.1;
+        // A new default counts for those that name none.
+        look_at_servers(&ctx, |server| server.spec.flavor.as_ref().is_none_or(|flavor| flavor.as_str() == name));
+        for user in ctx.cluster.users.state() {
+            ctx.look_at_user(user.metadata.name.as_deref().unwrap_or_default());
+        }
+        ctx.look_at_queue();
+    })
+    .await;
+}
+
+async fn teams(ctx: Arc<Context>) {
+    let api: Api<Guarded<Team>> = Api::all(ctx.client.clone());
+    let project = |guarded: Guarded<Team>| match guarded.0 {
+        Ok(mut team) => {
+            team.metadata.managed_fields = None;
+            Some(team)
+        }
+        Err(_) => {
+            crate::unreadable::object(&ctx, "Team", &guarded);
+            None
+        }
+    };
+    follow(api, config(), &ctx.cluster.teams, project, |change| {
+        ctx.triggers.teams.notify_one();
+        if change.old.map(|old| &old.spec) == change.new.map(|new| &new.spec) && change.old.is_some() {
+            return;
+        }
+        let team = &change.key.1;
+        look_at_servers(&ctx, |server| server.spec.team.as_ref().is_some_and(|name| name.as_str() == team));
+        let members = change.old.iter().chain(&change.new).flat_map(|team| &team.spec.members);
+        for member in members {
+            ctx.look_at_user(member.as_str());
+        }
+        ctx.look_at_queue();
+    })
+    .await;
+}
+
+async fn pods(ctx: Arc<Context>) {
+    let api: Api<k8s::Pod> = Api::all(ctx.client.clone());
+    let project = |pod: k8s::Pod| Some(seen::Pod::of(&pod));
+    follow(api, config(), &ctx.cluster.pods, project, |change| {
+        let matters = |pod: Option<&seen::Pod>| {
+            pod.map(|pod| {
+                let refused = pod.server.as_ref().and_then(|server| server.unschedulable);
+                (pod.uid.clone(), pod.node.clone(), pod.is_over(), pod.deleting.is_some(), refused)
+            })
+        };
+        if let Some(server) = server_of(&change) {
+            ctx.look_at_server(&change.key.0, server);
+        }
+        if matters(change.old) != matters(change.new) || change.new.is_none() {
+            ctx.look_at_queue();
+        }
+    })
+    .await;
+}
+
+/// The server a pod belongs to, by its label, or by its name if somebody took that away.
+fn server_of<'a>(change: &'a Change<'_, seen::Pod>) -> Option<&'a str> {
+    let labelled = change.new.or(change.old).and_then(|pod| pod.server.as_ref()).and_then(|pod| pod.server.as_deref());
+    labelled.or_else(|| change.key.1.rsplit_once('-').map(|(server, _)| server))
+}
+
+async fn nodes(ctx: Arc<Context>) {
+    let api: Api<k8s::Node> = Api::all(ctx.client.clone());
+    let project = |node: k8s::Node| Some(seen::Node::of(&node));
+    follow(api, config(), &ctx.cluster.nodes, project, |change| {
+        // Heartbeats change nothing that counts.
+        if change.old == change.new && change.old.is_some() {
+            return;
+        }
+        let readiness = |node: Option<&seen::Node>| node.map(|node| node.readiness);
+        if readiness(change.old) != readiness(change.new) || change.new.is_none() {
+            let name = Some(change.key.1.as_str());
+            for pod in ctx.cluster.pods.all().iter().filter(|pod| pod.node.as_deref() == name) {
+                if let Some(server) = pod.server.as_ref().and_then(|pod| pod.server.as_deref()) {
+                    ctx.look_at_server(&pod.namespace, server);
+                }
+            }
+        }
+        ctx.look_at_queue();
+    })
+    .await;
+}
+
+async fn claims(ctx: Arc<Context>) {
+    let api: Api<k8s::PersistentVolumeClaim> = Api::all(ctx.client.clone());
+    let project = |claim: k8s::PersistentVolumeClaim| Some(seen::Claim::of(&claim));
+    follow(api, config(), &ctx.cluster.claims, project, |change| {
+        if change.old == change.new && change.old.is_some() {
+            return;
+        }
+        look_at_users_of(&ctx, change.key);
+        if change.new.is_none() {
+            let _ = ctx.triggers.namespaces.send(change.key.0.clone());
+        }
+        ctx.look_at_queue();
+    })
+    .await;
+}
+
+fn look_at_users_of(ctx: &Context, claim: &Key) {
+    let users = ctx.cluster.mounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(claim).cloned();
+    for server in users.into_iter().flatten() {
+        ctx.look_at_server(&claim.0, &server);
+    }
+}
+
+async fn volumes(ctx: Arc<Context>) {
+    let api: Api<k8s::PersistentVolume> = Api::all(ctx.client.clone());
+    let project = |volume: k8s::PersistentVolume| Some(seen::VolumeSeen::of(&volume));
+    follow(api, config(), &ctx.cluster.volumes, project, |_| ctx.look_at_queue()).await;
+}
+
+async fn classes(ctx: Arc<Context>) {
+    let api: Api<StorageClass> = Api::all(ctx.client.clone());
+    let project = |class: StorageClass| Some(seen::Class::of(&class));
+    follow(api, config(), &ctx.cluster.classes, project, |_| {
+        look_at_servers(&ctx, |_| true);
+        ctx.look_at_queue();
+    })
+    .await;
+}
+
+async fn namespaces(ctx: Arc<Context>) {
+    let resource = resource(Kind::Namespace);
+    let api: Api<DynamicObject> = Api::all_with(ctx.client.clone(), &resource);
+    let project = |object: DynamicObject| {
+        // Of all other namespaces it is enough that a user may not have their name.
+        namespace::owner(object.metadata.name.as_deref()?)?;
+        Some(seen::Child::of(Kind::Namespace, serde_json::to_value(object).unwrap_or_default()))
+    };
+    let dynamic = |change: Change<'_, seen::Child>| {
+        if let Some(owner) = namespace::owner(&change.key.1) {
+            ctx.look_at_user(owner.as_str());
+            let _ = ctx.triggers.namespaces.send(change.key.1.clone());
+        }
+    };
+    follow(api, config(), &ctx.cluster.namespaces, project, dynamic).await;
+}
+
+async fn children(ctx: Arc<Context>, kind: Kind) {
+    let resource = resource(kind);
+    let api: Api<DynamicObject> = Api::all_with(ctx.client.clone(), &resource);
+    let Some(cache) = ctx.cluster.children.of(kind) else { return };
+    let project = |object: DynamicObject| Some(seen::Child::of(kind, serde_json::to_value(object).unwrap_or_default()));
+    let changed = |change: Change<'_, seen::Child>| {
+        if change.old == change.new && change.old.is_some() {
+            return;
+        }
+        let labelled = change.new.or(change.old).and_then(|child| child.label(label::SERVER));
+        if kind == Kind::Service {
+            ctx.look_at_server(&change.key.0, labelled.unwrap_or(&change.key.1));
+        } else if let Some(owner) = namespace::owner(&change.key.0) {
+            ctx.look_at_user(owner.as_str());
+        }
+        let _ = ctx.triggers.namespaces.send(change.key.0.clone());
+    };
+    follow(api, ours(), cache, project, changed).await;
+}
+
+pub fn resource(kind: Kind) -> ApiResource {
+    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.as_str()), kind.plural())
+}
+
+fn look_at_servers(ctx: &Context, which: impl Fn(&DevServer) -> bool) {
+    for server in ctx.cluster.servers.state() {
+        if which(&server) {
+            let (namespace, name) = crate::follow::key(&*server);
+            ctx.look_at_server(&namespace, &name);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Answers the proxy gives itself, in the API server's words.
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::json;
+
+pub type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
+
+pub fn whole(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A failure as Kubernetes reports it.
+pub fn failure(
+    code: u16,
+    reason: Option<&str>,
+    retry_after: Option<u64>,
+    message: &str,
+) -> anyhow::Result<Response<Body>> {
+    let reason = reason.unwrap_or_else(|| usual_reason(code));
+    let details = retry_after.map(|seconds| json!({"retryAfterSeconds": seconds}));
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+        "reason": reason, "message": message, "details": details});
+    let mut answer = json_answer(code, Bytes::from(status.to_string()))?;
+    if let Some(seconds) = retry_after {
+        answer.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    Ok(answer)
+}
+
+pub fn json_answer(code: u16, body: Bytes) -> anyhow::Result<Response<Body>> {
+    let code = StatusCode::from_u16(code).with_context(|| format!("{code} is no HTTP status"))?;
+    Ok(Response::builder().status(code).header(header::CONTENT_TYPE, "application/json").body(whole(body))?)
+}
+
+fn usual_reason(code: u16) -> &'static str {
+    match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        410 => "Expired",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        500 => "InternalError",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_failure_is_a_status_with_its_usual_reason() {
+        let answer = failure(429, None, Some(3), "slow down").unwrap();
+        assert_eq!((answer.status().as_u16(), answer.headers()[header::RETRY_AFTER].to_str().unwrap()), (429, "3"));
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let status: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((status["reason"].as_str(), status["code"].as_u64()), (Some("TooManyRequests"), Some(429)));
+        assert_eq!(status["details"]["retryAfterSeconds"], 3);
+    }
+}

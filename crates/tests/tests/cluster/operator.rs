@@ -1,0 +1,4 @@
+//! The operator on a real API server, with simulated nodes: what it does, and what that costs.
+
+mod counts;
+mod stage;
