@@ -110,17 +110,13 @@ fn belongs(flavor: &DevServerFlavor, place: &Place<'_>) -> bool {
 
 fn share(flavor: &DevServerFlavor, place: &Place<'_>) -> Share {
     let allocatable = &place.node.allocatable;
-    match &flavor.spec.device {
-        Some(device) => {
-            let (total, free) = (allocatable.device(&device.resource), place.free.device(&device.resource).max(0));
-            let block = block(flavor, &place.free, free);
-            Share { total, free, block, whole: free >= total && block >= i64::from(device.per_node) }
-        }
-        None => {
-            let (total, free) = (servers(flavor, allocatable), servers(flavor, &place.free));
-            Share { total, free, block: free, whole: place.servers == 0 && free > 0 }
-        }
-    }
+    let Some(device) = &flavor.spec.device else {
+        let (total, free) = (servers(flavor, allocatable), servers(flavor, &place.free));
+        return Share { total, free, block: free, whole: place.servers == 0 && free > 0 };
+    };
+    let (total, free) = (allocatable.device(&device.resource), place.free.device(&device.resource).max(0));
+    let block = block(flavor, &place.free, free);
+    Share { total, free, block, whole: free >= total && block >= i64::from(device.per_node) }
 }
 
 /// How many of the free devices one server could have, with the CPU and memory that go with them.

@@ -72,6 +72,7 @@ pub struct Executables {
     pub kwok: PathBuf,
     pub kwok_stages: PathBuf,
     pub gpu_plugin: PathBuf,
+    pub agent: PathBuf,
     pub pause: PathBuf,
     pub odc: PathBuf,
     /// Tells one build of `odc` from another.
@@ -88,6 +89,7 @@ impl Executables {
             kwok: KWOK.executable()?,
             kwok_stages: KWOK.executable()?.with_file_name(KWOK_STAGES),
             gpu_plugin: beside("odc-gpu-plugin"),
+            agent: beside("odc-agent"),
             pause: beside("odc-pause"),
             build: own_build()?,
             odc: own,

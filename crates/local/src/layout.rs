@@ -98,6 +98,11 @@ impl Layout {
         self.root.join("kubeconfig")
     }
 
+    /// By which the demo user is let in.
+    pub fn demo_token(&self) -> PathBuf {
+        self.config().join("demo.token")
+    }
+
     pub fn kubeconfig_of(&self, who: &str) -> PathBuf {
         self.config().join(format!("{who}.kubeconfig"))
     }

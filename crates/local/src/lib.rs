@@ -14,6 +14,7 @@ mod existing;
 mod file;
 mod host;
 pub mod image;
+pub mod installation;
 pub mod layout;
 pub mod network;
 mod part;

@@ -71,6 +71,9 @@ impl Blueprint {
                 parts.push(self.registry());
                 parts.push(self.images());
                 parts.push(self.dns());
+                if !self.settings.bare {
+                    parts.push(self.odc());
+                }
                 for node in self.settings.running_nodes() {
                     parts.extend(self.node(node));
                 }
@@ -100,6 +103,11 @@ impl Blueprint {
     /// The images pods start from, put into the registry.
     fn images(&self) -> Part {
         self.own_job("images").needs("registry")
+    }
+
+    /// ODC itself, into the cluster.
+    fn odc(&self) -> Part {
+        self.own_job("odc").needs("cluster").needs("images")
     }
 
     /// A step of our own, run as a process of its own so that it is supervised like the rest.

@@ -177,6 +177,18 @@ impl Pki {
     }
 }
 
+/// The administrator's kubeconfig with a second context for the demo user, whose token is in a file of its own.
+pub fn kubeconfig_with_demo(server: &str, authority: &Path, pair: &Pair, token: &Path) -> String {
+    let plain = kubeconfig(server, authority, pair);
+    let (user, context) = (
+        format!("- name: demo\n  user:\n    tokenFile: {}\n", token.display()),
+        "- name: demo\n  context:\n    cluster: odc-local\n    user: demo\n    namespace: dev-demo\n",
+    );
+    plain
+        .replace("contexts:\n", &format!("{user}contexts:\n"))
+        .replace("current-context:", &format!("{context}current-context:"))
+}
+
 /// A kubeconfig that names its files, so that it stays small and the key stays in one place.
 pub fn kubeconfig(server: &str, authority: &Path, pair: &Pair) -> String {
     let (authority, certificate, key) = (authority.display(), pair.certificate.display(), pair.key.display());

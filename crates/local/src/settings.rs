@@ -26,6 +26,9 @@ pub struct Settings {
     pub nodes: u8,
     pub gpus: u8,
     pub simulated_nodes: u16,
+    /// Kubernetes alone, without ODC in it.
+    #[serde(default)]
+    pub bare: bool,
     pub ports: Ports,
     /// Somebody else's cluster: only what is missing there is started.
     pub existing: Option<PathBuf>,
@@ -39,6 +42,7 @@ pub struct Ask {
     pub nodes: Option<u8>,
     pub gpus: Option<u8>,
     pub simulated_nodes: Option<u16>,
+    pub bare: bool,
     pub network: Option<Network>,
     pub existing: Option<PathBuf>,
 }
@@ -127,6 +131,7 @@ impl Settings {
             nodes,
             gpus: 8,
             simulated_nodes: 0,
+            bare: ask.bare,
             ports,
             existing: ask.existing.clone(),
             stopped: BTreeSet::new(),

@@ -77,6 +77,9 @@ struct Up {
     /// Nodes that exist only as objects, tainted so that ordinary pods stay away [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=5000))]
     simulated_nodes: Option<u16>,
+    /// Kubernetes alone, without ODC in it; chosen when a cloud is made
+    #[arg(long)]
+    bare: bool,
     /// A free 10.x.0.0/16 for nodes, pods and Services [default: a free one from 10.231.0.0/16 to 10.250.0.0/16]
     #[arg(long, value_name = "CIDR")]
     network: Option<Network>,
@@ -120,6 +123,7 @@ enum Output {
 enum Job {
     Cluster,
     Images,
+    Odc,
     SimulatedLeases,
 }
 
@@ -158,6 +162,7 @@ impl Local {
                 let job = match job {
                     Job::Cluster => command::Job::Cluster,
                     Job::Images => command::Job::Images,
+                    Job::Odc => command::Job::Odc,
                     Job::SimulatedLeases => command::Job::SimulatedLeases,
                 };
                 command::job(layout, job).await
@@ -168,13 +173,13 @@ impl Local {
 
 impl Up {
     fn ask(self) -> anyhow::Result<Ask> {
-        let Self { nodes, gpus, simulated_nodes, network, kubeconfig, existing } = self;
+        let Self { nodes, gpus, simulated_nodes, bare, network, kubeconfig, existing } = self;
         let existing = match (kubeconfig, existing) {
             (Some(path), _) => Some(path),
             (None, false) => None,
             (None, true) => Some(from_environment()?),
         };
-        Ok(Ask { nodes, gpus, simulated_nodes, network, existing })
+        Ok(Ask { nodes, gpus, simulated_nodes, bare, network, existing })
     }
 }
 

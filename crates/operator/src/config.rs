@@ -57,6 +57,9 @@ struct Settings {
     /// Ranges no server may reach (nodes, API servers, pods and Services of the cluster), separated by commas
     #[arg(long, env = "ODC_CLOSED_RANGES", value_name = "CIDR", value_delimiter = ',')]
     closed_ranges: Option<Vec<String>>,
+    /// Image registries that are asked without TLS, as host:port, separated by commas
+    #[arg(long, env = "ODC_PLAIN_REGISTRIES", value_name = "HOST", value_delimiter = ',')]
+    plain_registries: Option<Vec<String>>,
 }
 
 const EVERYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), port::METRICS);
@@ -70,6 +73,7 @@ pub struct Config {
     pub metrics_address: SocketAddr,
     pub server: devserver::Settings,
     pub closed_ranges: Vec<Cidr>,
+    pub plain_registries: Vec<String>,
 }
 
 impl Options {
@@ -109,6 +113,7 @@ impl Config {
             service_account: first.service_account.or(second.service_account).unwrap_or_else(|| "odc-operator".into()),
             metrics_address: first.metrics_address.or(second.metrics_address).unwrap_or(EVERYWHERE),
             server,
+            plain_registries: first.plain_registries.or(second.plain_registries).unwrap_or_default(),
             closed_ranges: ranges.context("reading the closed ranges")?,
         })
     }

@@ -15,6 +15,8 @@ pub enum Error {
     TimedOut { kind: Kind, name: String },
     #[error("{kind} {name} exists and is not ours", kind = kind.as_str())]
     Foreign { kind: Kind, name: String },
+    #[error("asking for the entrypoint of {image}: {reason}")]
+    Registry { image: String, reason: String },
     #[error("this process leads no more")]
     NotLeading,
     #[error("{what} cannot be read: {reason}")]
@@ -49,7 +51,7 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::Write { source, .. } | Self::Status { source, .. } | Self::Read { source, .. } => of(source),
-            Self::TimedOut { .. } | Self::NotLeading | Self::Foreign { .. } => Class::Transient,
+            Self::TimedOut { .. } | Self::Registry { .. } | Self::NotLeading | Self::Foreign { .. } => Class::Transient,
             Self::Malformed { .. } => Class::Invalid,
         }
     }

@@ -26,12 +26,13 @@ pub const REQUEST_LIMIT: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug)]
 pub struct Lead {
     pub epoch: i64,
+    version: Option<String>,
     until: Arc<Mutex<Instant>>,
 }
 
 impl Lead {
-    fn new(epoch: i64, since: Instant) -> Self {
-        Self { epoch, until: Arc::new(Mutex::new(since + RENEW_DEADLINE)) }
+    fn new(epoch: i64, version: Option<String>, since: Instant) -> Self {
+        Self { epoch, version, until: Arc::new(Mutex::new(since + RENEW_DEADLINE)) }
     }
 
     /// Asked before every write. A process that was stopped and goes on finds its time over.
@@ -72,7 +73,7 @@ impl Candidate {
         loop {
             let asked = Instant::now();
             match self.try_acquire(&mut observed).await {
-                Ok(Some(epoch)) => return Lead::new(epoch, asked),
+                Ok(Some((epoch, version))) => return Lead::new(epoch, version, asked),
                 Ok(None) => {}
                 Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "looking at the lease"),
             }
@@ -80,14 +81,11 @@ impl Candidate {
         }
     }
 
-    async fn try_acquire(&self, observed: &mut Option<Observed>) -> kube::Result<Option<i64>> {
+    /// The epoch, and the version the Lease was stored in.
+    async fn try_acquire(&self, observed: &mut Option<Observed>) -> kube::Result<Option<(i64, Option<String>)>> {
         let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else {
             let fresh = self.lease(None, 1, Timestamp::now());
-            return match in_time(self.api.create(&PostParams::default(), &fresh)).await {
-                Ok(_) => Ok(Some(1)),
-                Err(error) if code(&error) == Some(409) => Ok(None),
-                Err(error) => Err(error),
-            };
+            return or_somebody_else(1, in_time(self.api.create(&PostParams::default(), &fresh)).await);
         };
         let spec = lease.spec.clone().unwrap_or_default();
         let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
@@ -101,11 +99,7 @@ impl Candidate {
             return Ok(None);
         }
         let epoch = i64::from(spec.lease_transitions.unwrap_or(0)) + 1;
-        match self.replace(version, epoch).await {
-            Ok(_) => Ok(Some(epoch)),
-            Err(error) if code(&error) == Some(409) => Ok(None),
-            Err(error) => Err(error),
-        }
+        or_somebody_else(epoch, self.replace(version, epoch).await)
     }
 
     async fn replace(&self, version: Option<String>, epoch: i64) -> kube::Result<Lease> {
@@ -115,12 +109,16 @@ impl Candidate {
 
     /// Renews until that is no longer possible. When it returns, this process must stop.
     pub async fn keep(&self, lead: &Lead) {
+        let mut version = lead.version.clone();
         loop {
             tokio::time::sleep(RETRY).await;
             let asked = Instant::now();
-            match self.renew(lead.epoch).await {
-                Ok(true) => lead.renewed(asked),
-                Ok(false) => return,
+            match self.renew(lead.epoch, version.clone()).await {
+                Ok(Some(renewed)) => {
+                    version = renewed;
+                    lead.renewed(asked);
+                }
+                Ok(None) => return,
                 Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "renewing the lease"),
             }
             if lead.check().is_err() {
@@ -129,22 +127,28 @@ impl Candidate {
         }
     }
 
-    /// False if somebody else holds it.
-    async fn renew(&self, epoch: i64) -> kube::Result<bool> {
+    /// The version it is stored in now; nothing if somebody else holds it.
+    async fn renew(&self, epoch: i64, version: Option<String>) -> kube::Result<Option<Option<String>>> {
+        match self.replace(version, epoch).await {
+            Ok(stored) => return Ok(Some(stored.metadata.resource_version)),
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+            Err(error) => return Err(error),
+        }
+        // Somebody touched it, or the answer to an earlier renewal was lost.
         let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else {
             // Deleted by hand: whoever comes first has it, and we are there.
             let fresh = self.lease(None, epoch, Timestamp::now());
-            in_time(self.api.create(&PostParams::default(), &fresh)).await?;
-            return Ok(true);
+            let stored = in_time(self.api.create(&PostParams::default(), &fresh)).await?;
+            return Ok(Some(stored.metadata.resource_version));
         };
         let spec = lease.spec.unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity)
             && spec.lease_transitions.map(i64::from) == Some(epoch);
         if !ours {
-            return Ok(false);
+            return Ok(None);
         }
-        self.replace(lease.metadata.resource_version, epoch).await?;
-        Ok(true)
+        let stored = self.replace(lease.metadata.resource_version, epoch).await?;
+        Ok(Some(stored.metadata.resource_version))
     }
 
     /// Lets the next one begin at once.
@@ -175,6 +179,15 @@ impl Candidate {
     }
 }
 
+/// Whoever was faster has it.
+fn or_somebody_else(epoch: i64, written: kube::Result<Lease>) -> kube::Result<Option<(i64, Option<String>)>> {
+    match written {
+        Ok(stored) => Ok(Some((epoch, stored.metadata.resource_version))),
+        Err(error) if code(&error) == Some(409) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     match tokio::time::timeout(REQUEST_LIMIT, request).await {
         Ok(answer) => answer,
@@ -189,8 +202,8 @@ mod tests {
     #[test]
     fn a_lead_ends_by_itself() {
         let now = Instant::now();
-        assert!(Lead::new(1, now).check().is_ok());
-        let old = Lead::new(1, now.checked_sub(RENEW_DEADLINE).unwrap());
+        assert!(Lead::new(1, None, now).check().is_ok());
+        let old = Lead::new(1, None, now.checked_sub(RENEW_DEADLINE).unwrap());
         assert!(old.check().is_err());
         old.renewed(now);
         assert!(old.check().is_ok());

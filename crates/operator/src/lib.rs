@@ -18,6 +18,7 @@ mod keys;
 mod lease;
 mod metrics;
 mod queue;
+mod registry;
 mod report;
 mod snapshot;
 mod team;

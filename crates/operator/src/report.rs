@@ -7,6 +7,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter as Who};
 use kube::{Client, Resource, ResourceExt};
 use odc_core::plan;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -67,48 +68,64 @@ impl Manager {
 }
 
 /// Writes a status in the version of the object it was computed from; gives the object as it is now.
+///
+/// Statuses are ours alone, but others can write them. Where somebody did, what we write is written over theirs, and
+/// what should not be there is taken away.
 pub async fn status<K>(ctx: &Context, object: &K, status: Value, manager: Manager) -> Result<K, Error>
 where
-    K: Resource<DynamicType = ()> + ResourceExt + Clone + DeserializeOwned + Debug,
+    K: Resource<DynamicType = ()> + ResourceExt + Clone + DeserializeOwned + Serialize + Debug,
     Api<K>: Scoped<K>,
 {
     ctx.may_write()?;
     let name = object.name_any();
     let api = <Api<K> as Scoped<K>>::of(ctx.client.clone(), object.namespace().as_deref());
+    let head = |version: Option<String>| json!({"name": name, "resourceVersion": version});
     let body = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
-        "metadata": {"name": name, "resourceVersion": object.resource_version()},
+        "metadata": head(object.resource_version()),
         "status": status,
     });
-    let gentle = PatchParams::apply(manager.name());
     let failed = |source| Error::Status { kind: kind::<K>(), name: name.clone(), source: Box::new(source) };
-    let mut answer = patch(&api, &name, &gentle, &body).await;
-    if matches!(&answer, Ok(Err(error)) if is_taken(error)) {
-        // Somebody edited a status by hand. It is ours alone.
+    let gentle = PatchParams::apply(manager.name());
+    let mut answer = patch(&api, &name, &gentle, &Patch::Apply(&body)).await;
+    if matches!(&answer, Err(error) if is_taken(error)) {
         tracing::warn!(kind = kind::<K>(), name, "a status was edited by somebody else; it is written over");
-        answer = patch(&api, &name, &gentle.clone().force(), &body).await;
+        answer = patch(&api, &name, &gentle.clone().force(), &Patch::Apply(&body)).await;
     }
-    let stored = answer.map_err(|_| {
-        let error = kube::Error::Service("the API server did not answer in time".into());
-        Error::Status { kind: kind::<K>(), name: name.clone(), source: Box::new(error) }
-    })?;
-    let stored = stored.map_err(failed)?;
+    let mut stored = answer.map_err(failed)?;
+    if let Some(surplus) = surplus(&stored, &status, manager) {
+        tracing::warn!(kind = kind::<K>(), name, "a status was edited by somebody else; it is cleared");
+        let body = json!({"metadata": head(stored.resource_version()), "status": surplus});
+        stored = patch(&api, &name, &PatchParams::default(), &Patch::Merge(&body)).await.map_err(failed)?;
+    }
     ctx.metrics.wrote("status", kind::<K>());
     Ok(stored)
 }
 
-async fn patch<K>(
-    api: &Api<K>,
-    name: &str,
-    how: &PatchParams,
-    body: &Value,
-) -> Result<kube::Result<K>, tokio::time::error::Elapsed>
+/// The fields of a driver's part that are stored and should not be, as a patch that takes them away.
+fn surplus<K: Serialize>(stored: &K, wanted: &Value, manager: Manager) -> Option<Value> {
+    if manager == Manager::Queue {
+        return None;
+    }
+    let stored = serde_json::to_value(stored).ok()?;
+    let fields = stored["status"].as_object()?;
+    let gone = fields.keys().filter(|field| wanted.get(field).is_none() && !OF_THE_QUEUE.contains(&field.as_str()));
+    let gone: serde_json::Map<String, Value> = gone.map(|field| (field.clone(), Value::Null)).collect();
+    (!gone.is_empty()).then_some(Value::Object(gone))
+}
+
+/// Fields of any kind's status that drivers leave to the queue.
+const OF_THE_QUEUE: [&str; 4] = ["admission", "flavor", "usage", "record"];
+
+async fn patch<K>(api: &Api<K>, name: &str, how: &PatchParams, body: &Patch<&Value>) -> kube::Result<K>
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    let body = Patch::Apply(body);
-    tokio::time::timeout(REQUEST_LIMIT, api.patch_status(name, how, &body)).await
+    match tokio::time::timeout(REQUEST_LIMIT, api.patch_status(name, how, body)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(kube::Error::Service("the API server did not answer in time".into())),
+    }
 }
 
 fn kind<K: Resource<DynamicType = ()>>() -> &'static str {

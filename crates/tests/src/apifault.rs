@@ -14,9 +14,9 @@
 //! }
 //! ```
 //!
-//! Towards the client it speaks TLS and HTTP/1.1. It does not judge: what must hold after a fault is the test's matter. It
-//! does not restart the client, changes no object by itself, and passes no upgraded connections (`exec`, `port-forward`).
-//! What a third party does between a read and a write is a hold, the test's own write, and a release.
+//! Towards the client it speaks TLS and HTTP/1.1. It does not judge: what must hold after a fault is the test's matter.
+//! It does not restart the client, changes no object by itself, and passes no upgraded connections (`exec`,
+//! `port-forward`). What a third party does between a read and a write is a hold, the test's own write, and a release.
 
 mod answer;
 pub mod call;

@@ -63,6 +63,18 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// As if its power failed: its pods are left as they are, and it is not ready any more.
+    pub async fn silence_node(&self, name: &str) -> anyhow::Result<()> {
+        self.player.ignore(name);
+        let now = k8s_openapi::jiff::Timestamp::now().to_string();
+        let unready = json!({"type": "Ready", "status": "Unknown", "reason": "Simulated", "message": "plays a dead node",
+            "lastHeartbeatTime": now, "lastTransitionTime": now});
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let status = json!({"status": {"conditions": [unready]}});
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(())
+    }
+
     /// From now on pods bound to this node are left alone, as by a kubelet that is not there.
     pub fn ignore_node(&self, name: &str) {
         self.player.ignore(name);

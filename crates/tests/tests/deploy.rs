@@ -1,6 +1,8 @@
 //! The manifests of `deploy/`, read from the files: whether they are what their kinds allow, who is given which right,
 //! and how safely the control plane runs. Neither a cluster nor kubectl is needed.
 
+#![expect(clippy::unwrap_used, reason = "what a manifest lacks fails the test that looks for it")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use odc_api::v1alpha1::{DevServerFlavor, DevServerUser};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -252,6 +255,7 @@ fn nobody_reads_secrets_of_the_whole_cluster() {
 #[test]
 fn rights_are_these() {
     const NO: bool = false;
+    let roles = roles();
     let rbac = "rbac.authorization.k8s.io";
     for (role, verb, group, resource, name, expect) in [
         // People.
@@ -296,7 +300,8 @@ fn rights_are_these() {
         ("odc-operator-tenant", "delete", "", "persistentvolumeclaims", None, NO),
         ("odc-operator-tenant", "delete", "networking.k8s.io", "networkpolicies", Some("odc"), NO),
     ] {
-        assert_eq!(allows(&rules(role), verb, group, resource, name), expect, "{role}: {verb} {resource} {name:?}");
+        let (_, _, given) = roles.iter().find(|(whole, other, _)| *whole && other == role).unwrap();
+        assert_eq!(allows(given, verb, group, resource, name), expect, "{role}: {verb} {resource} {name:?}");
     }
 }
 
@@ -339,7 +344,7 @@ fn the_control_plane_runs_as_restricted_as_it_can() {
             let security = container.security_context.clone().unwrap();
             assert_eq!(security.allow_privilege_escalation, Some(false));
             assert_eq!(security.read_only_root_filesystem, Some(true));
-            assert_eq!(security.privileged.unwrap_or_default(), false);
+            assert!(!security.privileged.unwrap_or_default());
             let capabilities = security.capabilities.unwrap();
             assert_eq!((capabilities.drop.unwrap(), capabilities.add), (vec!["ALL".to_owned()], None));
             let resources = container.resources.clone().unwrap();
@@ -360,7 +365,7 @@ fn everything_is_closed_before_something_is_opened() {
     let policies: Vec<NetworkPolicy> = all("NetworkPolicy");
     let closes_all = |policy: &NetworkPolicy| {
         let spec = policy.spec.as_ref().unwrap();
-        let everything = spec.pod_selector.as_ref().is_some_and(|selector| *selector == Default::default());
+        let everything = spec.pod_selector.as_ref().is_some_and(|selector| *selector == LabelSelector::default());
         everything && spec.ingress.is_none() && spec.egress.is_none()
     };
     assert!(policies.iter().any(closes_all));
@@ -408,7 +413,10 @@ fn a_local_cloud_can_fill_in_its_images() {
     assert_eq!(laid_over["name"], container.name.as_str());
     let known: BTreeSet<String> = container.env.into_iter().flatten().map(|variable| variable.name).collect();
     for variable in laid_over["env"].as_array().unwrap() {
-        assert!(known.contains(variable["name"].as_str().unwrap()), "{variable} is new");
+        let (name, value) = (variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap());
+        assert!(name.starts_with("ODC_"), "{name}");
+        // A misspelt name would leave the base's image in place.
+        assert!(!value.ends_with("-image") || known.contains(name), "{name} is not in the base");
     }
 }
 

@@ -4,6 +4,8 @@ mod container;
 mod env;
 mod gang;
 mod pod;
+#[cfg(test)]
+mod pod_security;
 mod secret;
 mod security;
 mod service;
@@ -17,7 +19,7 @@ pub use service::service;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use odc_api::label;
+use odc_api::{annotation, label};
 
 use super::validate::Valid;
 
@@ -62,9 +64,15 @@ fn metadata(valid: &Valid<'_>, name: String) -> ObjectMeta {
         name: Some(name),
         namespace: Some(valid.namespace.to_owned()),
         labels: Some(labels(valid)),
+        annotations: Some(BTreeMap::from([(annotation::SERVER_UID.to_owned(), valid.uid.to_owned())])),
         owner_references: Some(vec![owner_reference(valid.name.as_str(), valid.uid)]),
         ..ObjectMeta::default()
     }
+}
+
+/// Text as Kubernetes gives it to a container: it reads `$(X)` as a variable and `$$` as a dollar sign.
+fn literal(text: &str) -> String {
+    text.replace('$', "$$")
 }
 
 /// Makes an object go with its server.

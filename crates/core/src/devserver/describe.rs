@@ -15,7 +15,6 @@ pub(super) const HIBERNATING: &str = "The server is being put to sleep in order.
 pub(super) const EXPIRED: &str = "Its lifetime was used up.";
 pub(super) const CANCELLED: &str = "It was ended by its owner or an administrator.";
 pub(super) const BOOKED: &str = "Its booked time has not come.";
-pub(super) const START_TIMEOUT: &str = "It did not become ready in time; create it anew, with another image or flavor.";
 
 pub(super) fn asleep(cause: HibernationCause) -> &'static str {
     match cause {
@@ -25,6 +24,19 @@ pub(super) fn asleep(cause: HibernationCause) -> &'static str {
             "Its node had to be emptied, so it sleeps; connect to it or change spec.wake to wake it."
         }
     }
+}
+
+/// With what stood in the way, if anything did.
+pub(super) fn start_timeout(reason: Reason, message: &str) -> String {
+    let plain = "It did not become ready in time; create it anew, with another image or flavor.";
+    if reason == Reason::Starting { plain.to_owned() } else { format!("{plain} {message}") }
+}
+
+pub(super) fn entrypoint_unknown(why: &str) -> String {
+    let why = why.trim_end_matches('.');
+    format!(
+        "The image's own entrypoint cannot be learned: {why}. Correct image.ref, or leave image.keepEntrypoint out."
+    )
 }
 
 /// What the queue says, in its own words.
@@ -39,7 +51,8 @@ fn known(reason: &str) -> Option<Reason> {
 }
 
 pub(super) fn starting(parts: &Parts<'_>) -> (Reason, String) {
-    let message = if parts.leaving.is_empty() {
+    // A foreign pod stands here only on its way out, as that of an earlier server of the same name.
+    let message = if parts.leaving.is_empty() && parts.foreign.is_empty() {
         "Its pods are being created, images pulled, disks attached."
     } else {
         "An earlier pod of it is still being stopped."

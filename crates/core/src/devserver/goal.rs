@@ -73,3 +73,122 @@ fn is_used_up(status: &DevServerStatus) -> bool {
     let expiring = condition::find(&status.conditions, Type::Expiring);
     expiring.is_some_and(|condition| condition.reason == Reason::LifetimeUsedUp.as_str())
 }
+
+#[cfg(test)]
+mod tests {
+    use odc_api::time::stored;
+    use odc_api::v1alpha1::{GrantedLifetime, Hibernation};
+
+    use super::super::fixtures::{at, settings};
+    use super::*;
+
+    const HOUR: i64 = 3_600;
+    /// When a server of [`running`] has used up its time.
+    const EXPIRY: i64 = 8 * HOUR;
+
+    /// Runs since the beginning of time, for eight hours.
+    fn running() -> DevServer {
+        DevServer::test().in_phase(Phase::Running).status(|status| status.running_since = Some(stored(at(0))))
+    }
+
+    fn asleep(by: HibernationCause, wake_seen: Option<&str>) -> DevServer {
+        let hibernation = Hibernation { since: stored(at(0)), by, wake_seen: wake_seen.map(Into::into) };
+        DevServer::test().in_phase(Phase::Hibernated).status(|status| status.hibernation = Some(hibernation))
+    }
+
+    fn waking(mut server: DevServer, wake: &str) -> DevServer {
+        server.spec.wake = Some(wake.into());
+        server
+    }
+
+    /// A stop because its time was over, stored.
+    fn expiring() -> DevServer {
+        running().in_phase(Phase::Stopping).status(|status| {
+            let condition = condition::new(
+                Type::Expiring,
+                condition::Status::True,
+                Reason::LifetimeUsedUp,
+                "Its time is used up.",
+                None,
+                stored(at(0)),
+            );
+            status.conditions = vec![condition];
+        })
+    }
+
+    #[track_caller]
+    fn check(given: &DevServer, sleep: Option<HibernationCause>, now: i64, expect: Goal) {
+        assert_eq!(goal(given, sleep, Some(&Limits::default()), &settings(), at(now)), expect);
+    }
+
+    #[test]
+    fn the_owners_word_counts() {
+        check(&DevServer::test(), None, 0, Goal::Run);
+        check(&DevServer::test().desired(Desired::Hibernated), None, 0, Goal::Sleep(HibernationCause::User));
+        check(&DevServer::test().desired(Desired::Ended), None, 0, Goal::End(End::Cancelled));
+        check(&running().desired(Desired::Hibernated), None, 0, Goal::Sleep(HibernationCause::User));
+        check(&asleep(HibernationCause::User, None), None, 0, Goal::Run);
+    }
+
+    #[test]
+    fn time_is_over_after_the_grace() {
+        let grace = i64::try_from(settings().expiry_grace.as_secs()).unwrap();
+        check(&running(), None, EXPIRY, Goal::Run);
+        check(&running(), None, EXPIRY + grace - 1, Goal::Run);
+        check(&running(), None, EXPIRY + grace, Goal::End(End::Expired));
+        check(&running().desired(Desired::Hibernated), None, EXPIRY + grace, Goal::End(End::Expired));
+        check(&running().desired(Desired::Ended), None, EXPIRY + grace, Goal::End(End::Cancelled));
+    }
+
+    #[test]
+    fn an_extension_counts_from_the_moment_it_is_written() {
+        check(&running().lifetime("9h"), None, EXPIRY + 600, Goal::Run);
+        check(&running().lifetime("1h"), None, 2 * HOUR, Goal::End(End::Expired));
+        let clamped = running().lifetime("9h").status(|status| {
+            let had = "8h".parse().unwrap();
+            status.lifetime = Some(GrantedLifetime { asked: had, granted: had });
+        });
+        let limits = Limits { extension: Some("1m".parse().unwrap()), ..Limits::default() };
+        let goal = |now| goal(&clamped, None, Some(&limits), &settings(), at(now));
+        assert_eq!((goal(EXPIRY + 179), goal(EXPIRY + 180)), (Goal::Run, Goal::End(End::Expired)));
+    }
+
+    #[test]
+    fn time_that_stands_still_is_never_over() {
+        check(&DevServer::test().in_phase(Phase::Queued), None, 100 * HOUR, Goal::Run);
+        check(&asleep(HibernationCause::Idle, None), None, 100 * HOUR, Goal::Sleep(HibernationCause::Idle));
+    }
+
+    #[test]
+    fn an_end_under_way_is_never_turned_round() {
+        check(&expiring(), None, 0, Goal::End(End::Expired));
+        check(&expiring().lifetime("100h"), None, 0, Goal::End(End::Expired));
+        check(&expiring().desired(Desired::Ended), None, 0, Goal::End(End::Expired));
+        check(&expiring().desired(Desired::Hibernated), None, 0, Goal::End(End::Expired));
+        check(&running().in_phase(Phase::Stopping), None, 0, Goal::End(End::Cancelled));
+    }
+
+    #[test]
+    fn a_new_wake_id_wakes_and_the_old_one_does_not() {
+        use HibernationCause::{Drain, Idle};
+        for by in [Idle, Drain] {
+            check(&asleep(by, None), None, 0, Goal::Sleep(by));
+            check(&waking(asleep(by, Some("a")), "a"), None, 0, Goal::Sleep(by));
+            check(&waking(asleep(by, Some("a")), "b"), None, 0, Goal::Run);
+            check(&waking(asleep(by, None), "b"), None, 0, Goal::Run);
+            check(&asleep(by, Some("a")), None, 0, Goal::Run);
+        }
+        check(&waking(asleep(Idle, None), "b").desired(Desired::Hibernated), None, 0, Goal::Sleep(HibernationCause::User));
+    }
+
+    #[test]
+    fn who_is_put_to_sleep_must_be_awake() {
+        use HibernationCause::{Drain, Idle, User};
+        check(&running(), Some(Idle), 0, Goal::Sleep(Idle));
+        check(&running(), Some(Drain), 0, Goal::Sleep(Drain));
+        check(&running().desired(Desired::Hibernated), Some(Idle), 0, Goal::Sleep(User));
+        // It was woken and has not told so yet: whoever found it idle looked at the time before.
+        check(&waking(asleep(Idle, None), "b"), Some(Idle), 0, Goal::Run);
+        check(&asleep(User, None), Some(Idle), 0, Goal::Run);
+    }
+}

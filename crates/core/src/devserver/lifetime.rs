@@ -15,12 +15,12 @@ pub const WARNING: Span = Span::from_secs(30 * 60);
 
 /// What the owner gets for what they asked. Limits clamp; they never refuse, and take nothing back.
 ///
-/// `limits` is none when the flavor is gone: then nothing is added.
+/// `limits` is none when the flavor is gone: then nothing is added, and the wish is answered when it is back.
 pub fn grant(asked: Duration, limits: Option<&Limits>, before: Option<GrantedLifetime>) -> GrantedLifetime {
     let granted = match (before, limits) {
         (Some(before), _) if before.asked == asked => before.granted,
         (Some(before), _) if asked <= before.granted => asked,
-        (Some(before), None) => before.granted,
+        (Some(before), None) => return before,
         (Some(before), Some(limits)) => {
             let step = limits.extension.map_or(asked, |extension| sum(before.granted, extension));
             asked.min(step).min(limits.total.unwrap_or(Duration::MAX)).max(before.granted)

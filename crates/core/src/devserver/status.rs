@@ -90,7 +90,11 @@ pub(super) fn compose(
         status.timeline.drain(..surplus);
     }
     status.phase = Some(outlook.phase);
-    status.lifetime = Some(lifetime::grant(server.spec.lifetime, super::limits(checked), status.lifetime));
+    let limits = super::limits(checked);
+    // Answered only where the limits are known, or a server refused at first would get around them.
+    if limits.is_some() || status.lifetime.is_some() || outlook.phase == Phase::Running {
+        status.lifetime = Some(lifetime::grant(server.spec.lifetime, limits, status.lifetime));
+    }
     if outlook.phase == Phase::Running {
         lifetime::run(&mut status, now);
     } else {
@@ -133,17 +137,19 @@ fn set_failure(status: &mut DevServerStatus, reason: Reason, message: &str, log:
     }
 }
 
-/// Restarts of the pods that are there now. What earlier pods counted is part of the past.
+/// Restarts of the pods that are there now: new pods begin at none, or their first restarts would be overlooked. Kills
+/// for want of memory are counted over the server's whole life.
 fn count(status: &mut DevServerStatus, parts: &Parts<'_>) {
     let containers = || parts.live().filter_map(|pod| pod.server.as_deref()).flat_map(|details| &details.containers);
+    let before = status.restarts.unwrap_or(0);
     let restarts: i64 = containers().map(|container| container.restarts).sum();
-    if restarts > status.restarts.unwrap_or(0) {
-        status.restarts = Some(restarts);
-        let killed = |exit: &Option<Exit>| exit.as_ref().is_some_and(|exit| exit.reason == "OOMKilled");
-        let kills = i64::from(containers().any(|container| killed(&container.last)));
-        if kills > 0 {
-            status.oom_kills = Some(status.oom_kills.unwrap_or(0) + kills);
-        }
+    if restarts == before || parts.live().next().is_none() {
+        return;
+    }
+    status.restarts = Some(restarts);
+    let killed = |exit: &Option<Exit>| exit.as_ref().is_some_and(|exit| exit.reason == "OOMKilled");
+    if restarts > before && containers().any(|container| killed(&container.last)) {
+        status.oom_kills = Some(status.oom_kills.unwrap_or(0).saturating_add(1));
     }
 }
 
@@ -174,8 +180,9 @@ struct Conditions<'a> {
 
 impl Conditions<'_> {
     fn all(&self, status: &DevServerStatus, settings: &Settings) -> Vec<Condition> {
-        let mut all = vec![self.accepted(), self.image(), self.disk(), self.admitted(status)];
-        all.extend([self.pods_ready(), self.ready()]);
+        let mut all = vec![self.accepted(), self.image()];
+        all.extend(self.disk(status));
+        all.extend([self.admitted(status), self.pods_ready(), self.ready()]);
         all.extend(self.expiring(status, settings));
         all
     }
@@ -200,10 +207,12 @@ impl Conditions<'_> {
         self.new(Type::ImageReady, true, Reason::ImageAvailable, "The image needs no build.")
     }
 
-    fn disk(&self) -> Condition {
+    fn disk(&self, status: &DevServerStatus) -> Option<Condition> {
         match self.checked {
-            Ok(valid) => self.new(Type::DiskReady, valid.disk.ready, valid.disk.reason, &valid.disk.message),
-            Err(_) => self.new(Type::DiskReady, false, Reason::NotQueued, "The request is not accepted."),
+            Ok(valid) => Some(self.new(Type::DiskReady, valid.disk.ready, valid.disk.reason, &valid.disk.message)),
+            // A flavor that is gone takes nothing away from a server that has its disk.
+            Err(_) if super::granted(Some(status)).is_some() => None,
+            Err(_) => Some(self.new(Type::DiskReady, false, Reason::NotQueued, "The request is not accepted.")),
         }
     }
 

@@ -90,7 +90,7 @@ pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a
     let spec = &server.spec;
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let name = server.metadata.name.as_deref().unwrap_or_default().parse::<ServerName>();
-    let name = name.map_err(|error| vec![violation(Reason::Invalid, error.to_string())])?;
+    let name = name.map_err(|error| vec![violation(Reason::Invalid, format!("{error}."))])?;
     let no_owner = || {
         let message = format!("Namespace {namespace} belongs to no user of ODC: create the server in dev-<user>.");
         vec![violation(Reason::NoOwner, message)]
@@ -324,3 +324,6 @@ fn disk(home: &Home, claims: &[ClaimFact<'_>]) -> Disk {
     };
     Disk { ready: true, reason, message: message.into() }
 }
+
+#[cfg(test)]
+mod tests;

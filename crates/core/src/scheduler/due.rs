@@ -44,7 +44,7 @@ mod tests {
         ] {
             assert_eq!(left(since, after, at(now)), expect.map(Duration::from_millis), "{now}");
         }
-        assert_eq!(left(Timestamp::MIN, Duration::MAX, Timestamp::MAX).is_some(), true);
+        assert!(left(Timestamp::MIN, Duration::MAX, Timestamp::MAX).is_some());
         assert_eq!(left(Timestamp::MAX, Duration::ZERO, Timestamp::MIN), None);
     }
 }

@@ -36,9 +36,15 @@ pub(crate) fn gpu_node(name: &str, gpus: i64) -> Node {
 
 pub(crate) fn cpu_node(name: &str, cores: i64, gibibytes: i64) -> Node {
     let mut node = node(name);
-    node.allocatable =
-        Amounts { cpu: cores * 1_000, memory: gibibytes * GI, storage: 1_000 * GI, pods: 110, ..Amounts::default() };
+    node.allocatable = amounts(cores * 1_000, gibibytes * GI, 110);
+    node.allocatable.storage = 1_000 * GI;
     node
+}
+
+pub(crate) fn amounts(cpu: i64, memory: i64, pods: i64) -> Amounts {
+    let mut amounts = Amounts::default();
+    (amounts.cpu, amounts.memory, amounts.pods) = (cpu, memory, pods);
+    amounts
 }
 
 pub(crate) fn labelled(mut node: Node, key: &str, value: &str) -> Node {
@@ -66,7 +72,7 @@ pub(crate) fn foreign(name: &str, node: &str, gpus: i64) -> Pod {
     pod.name = name.into();
     pod.uid = format!("uid-{name}");
     pod.node = Some(node.into());
-    pod.requests = Amounts { pods: 1, ..Amounts::default() }.with_device(GPU, gpus);
+    pod.requests = amounts(0, 0, 1).with_device(GPU, gpus);
     pod
 }
 
@@ -90,13 +96,13 @@ impl Server {
     }
 
     pub(crate) fn gpus(mut self, gpus: i64) -> Self {
-        self.request.each = Amounts { cpu: 1_000, memory: GI, pods: 1, ..Amounts::default() }.with_device(GPU, gpus);
+        self.request.each = amounts(1_000, GI, 1).with_device(GPU, gpus);
         self.request.device = Some(GPU.into());
         self
     }
 
     pub(crate) fn cpus(mut self, cores: i64, gibibytes: i64) -> Self {
-        self.request.each = Amounts { cpu: cores * 1_000, memory: gibibytes * GI, pods: 1, ..Amounts::default() };
+        self.request.each = amounts(cores * 1_000, gibibytes * GI, 1);
         self.request.device = None;
         self
     }

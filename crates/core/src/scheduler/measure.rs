@@ -38,7 +38,8 @@ impl<'a> Measure<'a> {
             Self::Memory => format!("{} of memory", bytes_up(amount)),
             Self::Storage => format!("{} of local storage", bytes_up(amount)),
             Self::Cpu => format!("{} CPU", cpu(amount)),
-            Self::Pods => format!("{amount} pods"),
+            Self::Pods if amount == 1 => "room for a pod".to_owned(),
+            Self::Pods => format!("room for {amount} pods"),
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) struct Excess {
 
 /// The limit on one thing, with what is used and asked for in the same unit.
 struct Limit {
-    limit: i128,
+    most: i128,
     used: i128,
     need: i128,
     text: fn(i128) -> String,
@@ -133,21 +133,21 @@ impl Used {
 /// CPU and memory in billionths, as exact as they were written.
 fn limits(quota: &Quota, used: Used, need: Used) -> [Option<Limit>; 3] {
     let devices = |limit: u32| Limit {
-        limit: limit.into(),
+        most: limit.into(),
         used: used.devices.into(),
         need: need.devices.into(),
         text: |amount| amount.to_string(),
         of: if limit == 1 { " device" } else { " devices" },
     };
     let cpu = |limit: Quantity| Limit {
-        limit: limit.nanos(),
+        most: limit.nanos(),
         used: i128::from(used.cpu) * MILLI,
         need: i128::from(need.cpu) * MILLI,
         text: |nanos| measure::cpu(saturated(nanos / MILLI)),
         of: " CPU",
     };
     let memory = |limit: Quantity| Limit {
-        limit: limit.nanos(),
+        most: limit.nanos(),
         used: i128::from(used.memory) * WHOLE,
         need: i128::from(need.memory) * WHOLE,
         text: |nanos| measure::bytes_down(saturated(nanos / WHOLE)),
@@ -167,18 +167,18 @@ fn saturated(amount: i128) -> i64 {
 impl Limit {
     /// What asks for nothing exceeds nothing, also where the quota is below what is used.
     fn is_exceeded(&self) -> bool {
-        self.need > 0 && self.used + self.need > self.limit
+        self.need > 0 && self.used + self.need > self.most
     }
 
     fn words(&self, holder: Holder<'_>) -> String {
-        let Self { limit, used, need, text, of } = self;
-        let help = if need > limit { "ask for less" } else { "end or hibernate another one" };
+        let Self { most, used, need, text, of } = self;
+        let help = if need > most { "ask for less" } else { "end or hibernate another one" };
         let besides = if *used > 0 { format!(" besides the {} in use", text(*used)) } else { String::new() };
         format!(
             "The quota of {} is {}{of}, and this server needs {}{besides}: {help}, or ask an administrator to raise the \
              quota.",
             holder.words(),
-            text(*limit),
+            text(*most),
             text(*need),
         )
     }

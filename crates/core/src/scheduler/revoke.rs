@@ -84,12 +84,11 @@ impl<'a> Review<'a> {
     fn keep_if_it_fits(&mut self, grant: &Grant<'a>) {
         let fits =
             |(node, missing): &(&str, &Amounts)| self.room.on(node).is_some_and(|place| place.free.holds(missing));
-        match grant.missing().find(|missing| !fits(missing)) {
-            Some((node, _)) => drop(self.revoked.insert(&grant.server.uid, Cause::Crowded(node))),
-            None => {
-                self.room.reserve(grant);
-                self.kept.push(grant.server);
-            }
+        if let Some((node, _)) = grant.missing().find(|missing| !fits(missing)) {
+            self.revoked.insert(&grant.server.uid, Cause::Crowded(node));
+        } else {
+            self.room.reserve(grant);
+            self.kept.push(grant.server);
         }
     }
 }

@@ -511,10 +511,8 @@ mod words {
         let cluster = Cluster::new([node]).server("has", |s| s.granted(1, &["n1"])).server("s", |server| server);
         check(
             cluster,
-            &[
-                "wait s #1 InsufficientCapacity: Needs 1 nvidia.com/gpu with 1 pods on one node; no node takes one more \
-               pod.",
-            ],
+            &["wait s #1 InsufficientCapacity: Needs 1 nvidia.com/gpu with room for a pod on one node; no node takes \
+               one more pod."],
         );
     }
 

@@ -104,7 +104,7 @@ mod tests {
     }
     use End::{Address, Pod};
 
-    /// Whether the policy lets it pass, by the rules of NetworkPolicy.
+    /// Whether the policy lets it pass, by the rules of Kubernetes.
     fn passes(policy: &Value, direction: &str, end: End, protocol: &str, port: u16) -> bool {
         let (rules, peers) = if direction == "in" { ("ingress", "from") } else { ("egress", "to") };
         policy[rules].as_array().unwrap().iter().any(|rule| {

@@ -562,7 +562,9 @@ fn a_user_who_comes_back_finds_everything_again() {
     let user = limited();
     let mut cluster = Cluster::of(&user);
     let before = meanings(&cluster);
-    left(&cluster, false, &Holds { claims: 1, ..Holds::default() }).iter().for_each(|write| cluster.write(write));
+    for write in &left(&cluster, false, &Holds { claims: 1, ..Holds::default() }) {
+        cluster.write(write);
+    }
     assert_ne!(meanings(&cluster), before);
     cluster.settle(&user);
     assert_eq!(meanings(&cluster), before);

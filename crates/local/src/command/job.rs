@@ -8,6 +8,8 @@ pub enum Job {
     Cluster,
     /// Images into the registry.
     Images,
+    /// ODC into the cluster.
+    Odc,
     /// Leases an earlier kwok holds.
     SimulatedLeases,
 }
@@ -17,6 +19,7 @@ pub async fn job(layout: Layout, job: Job) -> anyhow::Result<()> {
     match job {
         Job::Cluster => crate::cluster::prepare(&blueprint).await,
         Job::Images => crate::image::push_cached(&blueprint).await,
+        Job::Odc => crate::installation::install(&blueprint).await,
         Job::SimulatedLeases => crate::cluster::release_simulated(&blueprint).await,
     }
 }

@@ -173,7 +173,11 @@ async fn start(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> 
         }
         crate::cluster::takes_pods(&client, "default").await
     };
-    progress.step("waiting until pods can run", usable).await
+    progress.step("waiting until pods can run", usable).await?;
+    if blueprint.settings.shape() == Shape::Full && !blueprint.settings.bare {
+        progress.step("starting ODC", crate::installation::ready(blueprint)).await?;
+    }
+    Ok(())
 }
 
 fn waiting_for(snapshot: &Snapshot) -> String {
@@ -301,7 +305,8 @@ fn summary(blueprint: &Blueprint, took: Duration) -> String {
             }
             let lines = [
                 ("eval \"$(./dev env)\"", "use it in this shell: kubectl, psql, odc"),
-                ("kubectl get nodes", "see that it is a real cluster"),
+                ("kubectl get dsf", "what servers can be had"),
+                ("kubectl --context demo …", "act as the user demo, in namespace dev-demo"),
                 ("./dev status", "what runs and how much memory it takes"),
                 ("./dev down", "stop it, keep its state"),
             ];

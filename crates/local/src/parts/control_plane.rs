@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Blueprint;
 use crate::part::{Ending, Part};
-use crate::pki::{Authority, kubeconfig};
+use crate::pki::{Authority, kubeconfig, kubeconfig_with_demo};
 use crate::probe::Probe;
 use crate::settings::Shape;
 
@@ -55,7 +55,11 @@ impl Blueprint {
             pki.pair("front-proxy-client"),
         );
         let authority = pki.authority(Authority::Cluster).certificate;
-        let admin = kubeconfig(&self.api_url(), &authority, &pki.pair("admin"));
+        let admin = if self.settings.shape() == Shape::Full && !self.settings.bare {
+            kubeconfig_with_demo(&self.api_url(), &authority, &pki.pair("admin"), &self.layout.demo_token())
+        } else {
+            kubeconfig(&self.api_url(), &authority, &pki.pair("admin"))
+        };
         let mut part = self
             .kube("apiserver", "kube-apiserver")
             .needs("etcd")

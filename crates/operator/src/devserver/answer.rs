@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::keys;
 use crate::lease::REQUEST_LIMIT;
+use crate::registry;
 
 pub async fn answer(
     ctx: &Context,
@@ -37,8 +38,8 @@ pub async fn answer(
             });
         }
         Question::Entrypoint { image, pull_secrets } => {
-            let _ = pull_secrets;
-            let found = Err(format!("{image} was not looked up"));
+            let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+            let found = registry::entrypoint(ctx, namespace, image, pull_secrets).await?;
             ctx.hints.change(uid, |hint| hint.entrypoint = Some(found));
         }
     }

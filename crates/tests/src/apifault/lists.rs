@@ -28,7 +28,8 @@ impl Lists {
     }
 }
 
-/// Two LISTs with the same key ask for the same, at whatever version. Later pages have none: a snapshot is its first page.
+/// Two LISTs with the same key ask for the same, at whatever version. Later pages have none: a snapshot is its first
+/// page.
 pub fn key(path: &str, query: &str, accept: &str) -> Option<String> {
     if parameter(query, "continue").is_some_and(|token| !token.is_empty()) {
         return None;

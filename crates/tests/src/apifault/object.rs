@@ -27,8 +27,8 @@ struct Operation {
 }
 
 impl Identity {
-    /// What a request expects to find: from an object, a merge patch, an apply, the options of a delete, or the tests of
-    /// a JSON patch.
+    /// What a request expects to find: from an object, a merge patch, an apply, the options of a delete, or the tests
+    /// of a JSON patch.
     pub fn stated(body: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct Body {

@@ -1,4 +1,5 @@
-//! Takes one request from the client to the API server and its answer back, with whatever the plan does to it on the way.
+//! Takes one request from the client to the API server and its answer back, with whatever the plan does to it on the
+//! way. Deciding is left to `tally`, telling of it to `trace`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -10,7 +10,7 @@ use kube::client::Body;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// Stands in the kubeconfig of a client that shall need no token of its own; some clients ask people when they find none.
+/// Stands in the kubeconfig of a client that needs no token of its own: `kubectl` asks its user when it finds none.
 pub const NO_TOKEN: &str = "none-of-its-own";
 
 pub struct Upstream {

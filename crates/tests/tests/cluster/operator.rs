@@ -1,4 +1,5 @@
 //! The operator on a real API server, with simulated nodes: what it does, and what that costs.
 
 mod counts;
+mod life;
 mod stage;

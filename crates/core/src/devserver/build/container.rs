@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort, ExecAction, Probe, Se
 use odc_api::{HOME, port};
 
 use super::secret::{PRE_STOP, SETUP, scripts};
-use super::{AGENT, AGENT_PATH, MAIN, PREPARE, env, security, size, volume};
+use super::{AGENT, AGENT_PATH, MAIN, PREPARE, env, literal, security, size, volume};
 use crate::devserver::validate::Valid;
 
 /// Within it preStop runs and everything is on disk.
@@ -26,9 +26,9 @@ pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String]) -> Contain
         resources: Some(size::main(valid)),
         volume_mounts: Some(volume::main(valid)),
         security_context: Some(security::main(valid.flavor.privilege)),
-        // Asked every second until setup has ended, and then rarely: each question starts a process.
+        // Asked every second until setup has ended, and then no more: each question starts a process, and a second
+        // probe would only begin after its own period.
         startup_probe: Some(probe(1, 3600)),
-        readiness_probe: Some(probe(60, 3)),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         ..Container::default()
     }
@@ -48,7 +48,7 @@ fn command(valid: &Valid<'_>, entrypoint: &[String]) -> Vec<String> {
     }
     if !entrypoint.is_empty() {
         all.extend(["--entrypoint-exit".into(), "end".into(), "--".into()]);
-        all.extend(entrypoint.iter().cloned());
+        all.extend(entrypoint.iter().map(|word| literal(word)));
     }
     all
 }
@@ -88,7 +88,7 @@ pub fn prepare(valid: &Valid<'_>) -> Container {
     let mut command: Vec<String> =
         [AGENT_PATH, "prepare", "--to", "/odc/accounts", "--home", HOME].map(str::to_owned).to_vec();
     if let Some(name) = valid.user.spec.display_name.as_ref().and_then(|name| full_name(name.as_str())) {
-        command.extend(["--full-name".into(), name]);
+        command.extend(["--full-name".into(), literal(&name)]);
     }
     Container {
         name: PREPARE.into(),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
 use odc_api::HOME;
 
-use super::{gang, size};
+use super::{gang, literal, size};
 use crate::devserver::validate::Valid;
 
 /// Libraries that start a thread per core would count the node's cores.
@@ -17,7 +17,15 @@ const THREADS: &[&str] = &[
     "CARGO_BUILD_JOBS",
 ];
 
-/// Ours first: a later variable of the same name wins, so the owner may change what is not reserved.
+/// Which devices a server sees, and what the operator says about it, are not its owner's to say. The rules of the kind
+/// refuse such names; an object that was stored before there were rules gets no further than here.
+fn is_reserved(name: &str) -> bool {
+    name == VISIBLE_DEVICES || name.starts_with("ODC_")
+}
+
+const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+
+/// What is not reserved, the owner may change.
 pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
     let spec = &valid.server.spec;
     let threads = size::threads(valid).to_string();
@@ -30,14 +38,16 @@ pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
     all.extend(THREADS.iter().map(|name| plain(name, &threads)));
     if valid.count == 0 {
         // Images made for GPUs ask for all of them where nobody says otherwise.
-        all.push(plain("NVIDIA_VISIBLE_DEVICES", "void"));
+        all.push(plain(VISIBLE_DEVICES, "void"));
     }
     if let Some(repository) = spec.setup.as_ref().and_then(|setup| setup.repository.as_ref()) {
         all.push(plain("ODC_REPOSITORY_URL", &repository.url));
         all.push(plain("ODC_REPOSITORY_REF", repository.reference.as_deref().unwrap_or_default()));
     }
     all.extend(gang::env(valid, ordinal));
-    let theirs = spec.env.iter().map(|variable| match &variable.secret {
+    let own = spec.env.iter().filter(|variable| !is_reserved(&variable.name));
+    all.retain(|ours| own.clone().all(|variable| variable.name != ours.name));
+    let theirs = own.map(|variable| match &variable.secret {
         None => plain(&variable.name, variable.value.as_deref().unwrap_or_default()),
         Some(secret) => EnvVar {
             name: variable.name.clone(),
@@ -57,6 +67,5 @@ pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
 }
 
 pub(super) fn plain(name: &str, value: &str) -> EnvVar {
-    // A dollar sign would make Kubernetes look for another variable; doubled it stands for itself.
-    EnvVar { name: name.to_owned(), value: Some(value.replace("$(", "$$(")), value_from: None }
+    EnvVar { name: name.to_owned(), value: Some(literal(value)), value_from: None }
 }

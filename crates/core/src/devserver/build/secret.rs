@@ -95,3 +95,84 @@ fn authorized_keys(valid: &Valid<'_>) -> String {
     }
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use odc_api::fixtures::KEY;
+    use odc_api::v1alpha1::{DevServer, Repository, Setup};
+
+    use super::*;
+    use crate::devserver::fixtures::{Request, keys};
+
+    fn data(request: &Request) -> BTreeMap<String, String> {
+        let object = request.valid(|valid| secret(valid, &keys(7)));
+        assert_eq!((object.name.as_str(), object.namespace.as_deref()), ("server-1-keys", Some("dev-ada")));
+        serde_json::from_value(object.body["stringData"].clone()).unwrap()
+    }
+
+    fn with_setup(script: Option<&str>, repository: bool, pre_stop: Option<&str>) -> BTreeMap<String, String> {
+        let repository = repository.then(|| Repository { url: "https://git.example.org/a.git".into(), reference: None });
+        let setup = Setup { script: script.map(Into::into), repository, pre_stop: pre_stop.map(Into::into) };
+        data(&Request::test(|server| server.spec.setup = Some(setup)))
+    }
+
+    #[test]
+    fn it_goes_with_its_server() {
+        let object = Request::of(DevServer::test()).valid(|valid| secret(valid, &keys(7)));
+        let metadata = &object.body["metadata"];
+        assert_eq!(metadata["ownerReferences"][0]["uid"], "uid-server-1");
+        assert_eq!(metadata["ownerReferences"][0]["controller"], true);
+        assert_eq!(object.body["type"], "Opaque");
+    }
+
+    #[test]
+    fn a_single_server_has_a_host_key_and_who_may_log_in() {
+        let data = data(&Request::of(DevServer::test()));
+        assert_eq!(data.keys().collect::<Vec<_>>(), ["authorized_keys", "host_key", "host_key.pub"]);
+        assert_eq!((data["host_key"].as_str(), data["host_key.pub"].as_str()), ("host-private-7", "ssh-ed25519 host-7"));
+    }
+
+    #[test]
+    fn a_key_named_twice_is_written_once() {
+        let request = Request::test(|server| server.spec.access.keys = vec![KEY.parse().unwrap()]);
+        assert_eq!(data(&request)["authorized_keys"].lines().count(), 1);
+        let mut nobody = Request::of(DevServer::test());
+        nobody.user.as_mut().unwrap().spec.keys.clear();
+        assert_eq!(data(&nobody)["authorized_keys"], "");
+    }
+
+    #[test]
+    fn a_gang_shares_a_key_and_a_host_file() {
+        let data = data(&Request::of(DevServer::test().size("flavor-gpu", 4, 2).ephemeral("1Gi")));
+        assert_eq!(data["gang_key"], "gang-private-7");
+        assert_eq!(
+            data["hostfile"],
+            "server-1-0.server-1.dev-ada.svc slots=4\nserver-1-1.server-1.dev-ada.svc slots=4\n"
+        );
+    }
+
+    #[test]
+    fn scripts_are_what_the_owner_wrote() {
+        assert_eq!(with_setup(Some("make all"), false, Some("sync"))["setup.sh"], "make all");
+        assert_eq!(with_setup(None, false, Some("sync"))["pre-stop.sh"], "sync");
+        let none = with_setup(Some("  \n"), false, Some(""));
+        assert!(!none.contains_key("setup.sh") && !none.contains_key("pre-stop.sh"));
+    }
+
+    #[test]
+    fn a_repository_comes_before_the_owners_script_and_its_address_is_no_code() {
+        let data = with_setup(Some("make all"), true, None);
+        assert!(data["setup.sh"].ends_with("exec /odc/keys/own-setup.sh\n"));
+        assert!(!data["setup.sh"].contains("git.example.org"));
+        assert_eq!(data["own-setup.sh"], "make all");
+        let alone = with_setup(None, true, None);
+        assert!(alone["setup.sh"].starts_with("#!/bin/sh\n") && !alone.contains_key("own-setup.sh"));
+        let empty = with_setup(Some(" "), true, None);
+        assert!(!empty["setup.sh"].contains("own-setup") && !empty.contains_key("own-setup.sh"));
+    }
+
+    #[test]
+    fn keys_are_not_printed() {
+        assert!(!format!("{:?}", keys(7)).contains("private"));
+    }
+}

@@ -31,3 +31,35 @@ pub fn service(valid: &Valid<'_>) -> Object {
     };
     Object::new(Kind::Service, &service)
 }
+
+#[cfg(test)]
+mod tests {
+    use odc_api::v1alpha1::DevServer;
+    use serde_json::json;
+
+    use super::*;
+    use crate::devserver::fixtures::Request;
+    use crate::seen::Child;
+
+    #[test]
+    fn it_names_the_pods_before_they_are_ready() {
+        let service = Request::of(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")).valid(service);
+        let spec = &service.body["spec"];
+        assert_eq!((service.name.as_str(), &spec["clusterIP"]), ("server-1", &json!("None")));
+        assert_eq!(spec["publishNotReadyAddresses"], true);
+        assert_eq!(spec["selector"], json!({"odc.dev/server": "server-1"}));
+    }
+
+    #[test]
+    fn what_the_api_server_adds_is_no_change() {
+        let service = Request::of(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")).valid(service);
+        let mut stored = service.body.clone();
+        stored["metadata"]["uid"] = "uid-service".into();
+        stored["spec"]["type"] = "ClusterIP".into();
+        stored["spec"]["clusterIPs"] = json!(["None"]);
+        stored["spec"]["ipFamilies"] = json!(["IPv4"]);
+        assert!(Child::of(Kind::Service, stored.clone()).covers(&service));
+        stored["spec"]["selector"]["odc.dev/server"] = "another".into();
+        assert!(!Child::of(Kind::Service, stored).covers(&service));
+    }
+}

@@ -1,0 +1,274 @@
+//! The state machine of a server: one match over its goal, and a function for each way to get there.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use odc_api::v1alpha1::condition::Reason;
+use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause, Phase};
+
+use super::goal::{End, Goal, goal};
+use super::parts::{self, Parts};
+use super::status::Outlook;
+use super::trouble::{self, Trouble};
+use super::validate::{Valid, Violation};
+use super::{Plan, Seen, Settings, describe, granted, left, limits};
+use crate::object::Kind;
+use crate::plan::{Again, Target, Write};
+use crate::seen::Pod;
+
+/// Everything a decision looks at.
+pub(super) struct Decision<'a> {
+    pub server: &'a DevServer,
+    pub checked: &'a Result<Valid<'a>, Vec<Violation>>,
+    pub seen: &'a Seen<'a>,
+    pub settings: &'a Settings,
+    pub now: Timestamp,
+    pub parts: Parts<'a>,
+}
+
+impl<'a> Decision<'a> {
+    pub(super) fn new(
+        server: &'a DevServer,
+        checked: &'a Result<Valid<'a>, Vec<Violation>>,
+        seen: &'a Seen<'a>,
+        settings: &'a Settings,
+        now: Timestamp,
+    ) -> Self {
+        let name = server.metadata.name.as_deref().unwrap_or_default();
+        let uid = server.metadata.uid.as_deref().unwrap_or_default();
+        let nodes = server.spec.nodes as usize;
+        let fits = granted(server.status.as_ref()).filter(|grant| grant.nodes.len() == nodes);
+        let parts = parts::sort(&seen.pods, name, uid, nodes, fits.map(|grant| grant.run));
+        Self { server, checked, seen, settings, now, parts }
+    }
+
+    pub(super) fn plan(&self) -> Plan {
+        if self.server.metadata.deletion_timestamp.is_some() {
+            return self.deleted();
+        }
+        if let Some(phase) = self.stored_phase().filter(|phase| phase.terminal()) {
+            return self.ended(phase);
+        }
+        match goal(self.server, self.seen.sleep, limits(self.checked), self.settings, self.now) {
+            Goal::End(end) => self.end(end),
+            Goal::Sleep(cause) => self.sleep(cause),
+            Goal::Run => match (self.checked, self.grant()) {
+                (Err(violations), None) => self.refuse(violations, self.stop_pods()),
+                (_, grant) => self.run(grant),
+            },
+        }
+    }
+
+    pub(super) fn stored(&self) -> Option<&'a DevServerStatus> {
+        self.server.status.as_ref()
+    }
+
+    pub(super) fn stored_phase(&self) -> Option<Phase> {
+        self.stored().and_then(|status| status.phase)
+    }
+
+    fn grant(&self) -> Option<&'a Admission> {
+        granted(self.stored())
+    }
+
+    /// Without a finalizer of ours it is gone at once; it is seen here only while somebody else holds it.
+    fn deleted(&self) -> Plan {
+        let plan = Plan { writes: self.stop_pods(), again: self.node_watch(), ..Plan::nothing() };
+        // Kubernetes' own do their work by themselves.
+        let is_foreign = |name: &&str| !["foregroundDeletion", "orphan"].contains(name);
+        let finalizers = self.server.metadata.finalizers.iter().flatten().map(String::as_str);
+        let holders: Vec<&str> = finalizers.filter(is_foreign).collect();
+        if self.stored_phase().is_some_and(Phase::terminal) || holders.is_empty() {
+            return plan;
+        }
+        let outlook = Outlook::new(Phase::Stopping, Reason::Stopping, describe::held_back(&holders)).urgent();
+        self.told(outlook, plan.writes, plan.again)
+    }
+
+    /// Terminal phases are final. What is left of it is cleared away, and after a day the object itself.
+    fn ended(&self, phase: Phase) -> Plan {
+        let plan = Plan { phase: Some(phase), ..Plan::nothing() };
+        if !self.parts.none_left() {
+            return Plan { writes: self.stop_pods(), again: self.node_watch(), ..plan };
+        }
+        let Some(finished) = self.stored().and_then(|status| status.finished_at.as_ref()) else { return plan };
+        match left(self.settings.keep_ended, finished.0, self.now) {
+            Some(left) => Plan { again: Again::After(left), ..plan },
+            None => Plan { writes: vec![Write::Delete(self.this_server())], ..plan },
+        }
+    }
+
+    fn this_server(&self) -> Target {
+        let meta = &self.server.metadata;
+        Target {
+            kind: Kind::DevServer,
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            grace: None,
+        }
+    }
+
+    /// In order: the intent is stored, the pods stop, the queue takes the grant back, the end is stored.
+    fn end(&self, end: End) -> Plan {
+        let (phase, reason, message) = match end {
+            End::Expired => (Phase::Expired, Reason::LifetimeUsedUp, describe::EXPIRED),
+            End::Cancelled => (Phase::Cancelled, Reason::Ended, describe::CANCELLED),
+        };
+        let outlook = |phase, message: String| {
+            let outlook = Outlook::new(phase, reason, message);
+            if end == End::Expired { outlook.used_up() } else { outlook }
+        };
+        if end == End::Expired && self.stored_phase() != Some(Phase::Stopping) {
+            // Stored before anything stops: from here on nobody can extend it, and until here everybody could.
+            let outlook = outlook(Phase::Stopping, describe::STOPPING.into());
+            return self.told(outlook, vec![], Again::After(Duration::ZERO));
+        }
+        if !self.parts.none_left() {
+            let outlook = outlook(Phase::Stopping, self.stopping_message(describe::STOPPING));
+            return self.told(outlook, self.stop_pods(), self.node_watch());
+        }
+        if self.grant().is_some() {
+            return Plan { phase: Some(Phase::Stopping), ..Plan::nothing() };
+        }
+        self.told(outlook(phase, message.into()), vec![], Again::After(self.settings.keep_ended))
+    }
+
+    /// In order, as when ending. What the spec does not say is stored first.
+    fn sleep(&self, cause: HibernationCause) -> Plan {
+        let reason = match cause {
+            HibernationCause::User => Reason::HibernatedByUser,
+            HibernationCause::Idle => Reason::HibernatedByIdleness,
+            HibernationCause::Drain => Reason::HibernatedByDrain,
+        };
+        let intended = self.stored().is_some_and(|status| status.hibernation.is_some());
+        if cause != HibernationCause::User && !intended {
+            // Only the status says so, so it says so before anything stops.
+            let outlook = Outlook::new(Phase::Hibernating, reason, describe::HIBERNATING.into()).asleep(cause);
+            return self.told(outlook, vec![], Again::After(Duration::ZERO));
+        }
+        if !self.parts.none_left() {
+            let outlook =
+                Outlook::new(Phase::Hibernating, reason, self.stopping_message(describe::HIBERNATING));
+            let outlook = if intended { outlook.asleep(cause) } else { outlook };
+            return self.told(outlook, self.stop_pods(), self.node_watch());
+        }
+        if self.grant().is_some() {
+            return Plan { phase: Some(Phase::Hibernating), ..Plan::nothing() };
+        }
+        let outlook = Outlook::new(Phase::Hibernated, reason, describe::asleep(cause).into()).asleep(cause);
+        self.told(outlook, vec![], Again::OnChange)
+    }
+
+    /// Waits until somebody mends the request, or what it needs.
+    pub(super) fn refuse(&self, violations: &[Violation], writes: Vec<Write>) -> Plan {
+        let reason = violations.first().map_or(Reason::Invalid, |violation| violation.reason);
+        let message = violations.iter().map(|violation| violation.message.as_str()).collect::<Vec<_>>().join(" ");
+        let outlook = Outlook::new(self.before_the_queue(), reason, message).refused();
+        self.told(outlook, writes, self.node_watch())
+    }
+
+    /// A server that was further once does not go back to the beginning.
+    fn before_the_queue(&self) -> Phase {
+        match self.stored_phase() {
+            None | Some(Phase::Pending) => Phase::Pending,
+            Some(_) => Phase::Queued,
+        }
+    }
+
+    fn run(&self, grant: Option<&Admission>) -> Plan {
+        if let Some(plan) = self.lost() {
+            return plan;
+        }
+        let Some(grant) = grant else { return self.wait() };
+        if grant.nodes.len() != self.server.spec.nodes as usize {
+            // Not a grant for this server; the queue sees it too and takes it back.
+            return Plan { writes: self.stop_pods(), ..Plan::nothing() };
+        }
+        if let Some(over) = self.parts.over.first() {
+            return self.back_to_the_queue(over);
+        }
+        if self.parts.all_ready() {
+            return self.running();
+        }
+        let troubles: Vec<Trouble> = self.parts.live().filter_map(trouble::of).collect();
+        let was_ready = self.stored().is_some_and(|status| status.running_since.is_some());
+        if let Some(fatal) = troubles.iter().find(|trouble| trouble.fatal && !was_ready) {
+            return self.fail(fatal);
+        }
+        if was_ready && self.parts.current.iter().all(Option::is_some) && !self.wants_the_secret() {
+            return self.restarting(&troubles);
+        }
+        self.start(grant, troubles.first())
+    }
+
+    /// Waits for the queue, or for what the queue waits for.
+    fn wait(&self) -> Plan {
+        let disk = self.checked.as_ref().ok().map(|valid| &valid.disk);
+        let booked = self.server.spec.scheduling.not_before.as_ref().filter(|booked| booked.0 > self.now);
+        let (outlook, again) = match (disk.filter(|disk| !disk.ready), booked) {
+            (Some(disk), _) => {
+                (Outlook::new(self.before_the_queue(), disk.reason, disk.message.clone()), Again::OnChange)
+            }
+            (None, Some(booked)) => {
+                let until = Duration::try_from(self.now.duration_until(booked.0)).unwrap_or_default();
+                (Outlook::new(Phase::Queued, Reason::Booked, describe::BOOKED.into()), Again::After(until))
+            }
+            (None, None) => {
+                let (reason, message) =
+                    describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
+                (Outlook::new(Phase::Queued, reason, message), Again::OnChange)
+            }
+        };
+        let again = again.or(self.node_watch());
+        // The queue may have taken the grant back before we told why.
+        match self.parts.surplus.iter().find(|pod| pod.is_over()) {
+            Some(over) => {
+                let outlook = outlook.failing(Reason::PodGone, describe::pod_over(over), None);
+                self.noted(outlook, self.stop_pods(), again)
+            }
+            None => self.told(outlook, self.stop_pods(), again),
+        }
+    }
+
+    /// Its node sent the pod away. The queue takes the grant back and keeps the place; then the pod is deleted.
+    fn back_to_the_queue(&self, over: &Pod) -> Plan {
+        let message = describe::pod_over(over);
+        let outlook = Outlook::new(Phase::Queued, Reason::PodGone, message.clone());
+        self.told(outlook.failing(Reason::PodGone, message, None), vec![], self.node_watch())
+    }
+
+    /// Pods on a node that does not come back. The queue takes the grant back; here the pods are cleared away.
+    fn lost(&self) -> Option<Plan> {
+        let node = self.lost_nodes().next()?;
+        let message = describe::node_lost(node, self.has_disk());
+        let outlook = Outlook::new(Phase::Queued, Reason::NodeLost, message.clone());
+        let outlook = outlook.failing(Reason::NodeLost, message, None);
+        Some(self.noted(outlook, self.stop_pods(), self.node_watch()))
+    }
+
+    fn running(&self) -> Plan {
+        let outlook = Outlook::new(Phase::Running, Reason::Running, describe::RUNNING.into());
+        self.told(outlook, self.upkeep(), self.next_stage().or(self.node_watch()))
+    }
+
+    /// A container of a server that was ready is being started again where it is.
+    fn restarting(&self, troubles: &[Trouble]) -> Plan {
+        let nodes = self.parts.live().filter_map(|pod| pod.node.as_deref());
+        let is_silent = |node: &&str| self.seen.nodes.get(node).is_none_or(|node| !node.is_ready());
+        let (reason, message) = match (nodes.into_iter().find(is_silent), troubles.first()) {
+            (Some(node), _) => (Reason::NodeLost, describe::node_silent(node)),
+            (None, Some(trouble)) => (Reason::Restarting, trouble.message.clone()),
+            (None, None) => (Reason::Restarting, describe::RESTARTING.to_owned()),
+        };
+        let again = self.next_stage().or(self.node_watch()).or(self.secret_doubt());
+        self.told(Outlook::new(Phase::Running, reason, message), self.upkeep(), again)
+    }
+
+    pub(super) fn fail(&self, trouble: &Trouble) -> Plan {
+        let outlook = Outlook::new(Phase::Failed, trouble.reason, trouble.message.clone());
+        let outlook = outlook.failing(trouble.reason, trouble.message.clone(), trouble.log.clone());
+        // The pods go afterwards: the end is stored first, so that it is the end whatever happens.
+        self.told(outlook, vec![], Again::After(Duration::ZERO))
+    }
+}

@@ -1,0 +1,141 @@
+//! Requests and what they are checked against, for tests: fine ones to start from, changed by what a test is about.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use odc_api::name::FlavorName;
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerUser, Team, Volume};
+
+use super::Settings;
+use super::build::Keys;
+use super::validate::{ClaimFact, Facts, Valid, Violation, claims, validate};
+use crate::seen::{Claim, ClaimPhase};
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        agent_image: "registry.example.org/agent:1".into(),
+        default_image: "registry.example.org/base:1".into(),
+        expiry_grace: Duration::from_secs(120),
+        lost_after: Duration::from_secs(600),
+        start_limit: Duration::from_secs(1_800),
+        keep_ended: Duration::from_secs(86_400),
+    }
+}
+
+pub(super) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+pub(super) fn keys(number: u64) -> Keys {
+    Keys {
+        host_private: format!("host-private-{number}"),
+        host_public: format!("ssh-ed25519 host-{number}"),
+        gang_private: format!("gang-private-{number}"),
+        gang_public: format!("ssh-ed25519 gang-{number}"),
+    }
+}
+
+pub(super) fn volume(claim: &str, path: &str) -> Volume {
+    Volume { claim: claim.parse().unwrap(), path: path.parse().unwrap(), read_only: false }
+}
+
+/// A server with everything it may be held against.
+#[derive(Clone)]
+pub(super) struct Request {
+    pub server: DevServer,
+    pub flavors: BTreeMap<FlavorName, Arc<DevServerFlavor>>,
+    pub user: Option<DevServerUser>,
+    pub team: Option<Team>,
+    /// Of every claim the server mounts, changed from a bound one that one node may mount.
+    pub claim: fn(&mut ClaimState),
+}
+
+/// What the world says of a claim.
+pub(super) struct ClaimState {
+    pub claim: Option<Claim>,
+    pub waits_for_consumer: bool,
+    pub held_by: Option<&'static str>,
+}
+
+impl Request {
+    /// In a cluster with the flavors `flavor-gpu` and `flavor-cpu`, by `ada`.
+    pub(super) fn of(server: DevServer) -> Self {
+        let request =
+            Self { server, flavors: BTreeMap::new(), user: Some(DevServerUser::test()), team: None, claim: |_| {} };
+        request.offering(DevServerFlavor::test()).offering(DevServerFlavor::test_cpu())
+    }
+
+    /// The fixture of a server, changed.
+    pub(super) fn test(change: impl FnOnce(&mut DevServer)) -> Self {
+        let mut server = DevServer::test();
+        change(&mut server);
+        Self::of(server)
+    }
+
+    pub(super) fn offering(mut self, flavor: DevServerFlavor) -> Self {
+        let name = flavor.metadata.name.as_ref().unwrap().parse().unwrap();
+        self.flavors.insert(name, Arc::new(flavor));
+        self
+    }
+
+    /// The flavor the fixture uses, changed.
+    pub(super) fn flavor(self, change: impl FnOnce(&mut DevServerFlavorSpec)) -> Self {
+        let name = self.server.spec.flavor.clone().unwrap();
+        let mut flavor = (*self.flavors[&name]).clone();
+        change(&mut flavor.spec);
+        self.offering(flavor)
+    }
+
+    pub(super) fn team(self, change: impl FnOnce(&mut Team)) -> Self {
+        let mut team = Team::test();
+        change(&mut team);
+        Self { team: Some(team), ..self }
+    }
+
+    pub(super) fn claim(self, claim: fn(&mut ClaimState)) -> Self {
+        Self { claim, ..self }
+    }
+
+    pub(super) fn check<T>(&self, look: impl FnOnce(&Result<Valid<'_>, Vec<Violation>>) -> T) -> T {
+        let flavor = self.server.spec.flavor.as_ref().and_then(|name| self.flavors.get(name));
+        let names = claims(&self.server, flavor.map(|flavor| &flavor.spec));
+        let states: Vec<(&str, ClaimState)> = names.into_iter().map(|name| (name, self.claim_state(name))).collect();
+        let claims = states.iter().map(|(name, state)| ClaimFact {
+            name,
+            claim: state.claim.as_ref(),
+            waits_for_consumer: state.waits_for_consumer,
+            held_by: state.held_by,
+        });
+        let settings = settings();
+        let facts = Facts {
+            user: self.user.as_ref(),
+            team: self.team.as_ref(),
+            flavors: &self.flavors,
+            claims: claims.collect(),
+            default_image: &settings.default_image,
+        };
+        look(&validate(&self.server, &facts))
+    }
+
+    /// What is made of a request that can be granted.
+    pub(super) fn valid<T>(&self, make: impl FnOnce(&Valid<'_>) -> T) -> T {
+        self.check(|checked| make(checked.as_ref().unwrap()))
+    }
+
+    fn claim_state(&self, name: &str) -> ClaimState {
+        let claim = Claim {
+            namespace: "dev-ada".into(),
+            name: name.into(),
+            phase: ClaimPhase::Bound,
+            deleting: false,
+            volume: Some(format!("volume-of-{name}")),
+            class: None,
+            shared: false,
+        };
+        let mut state = ClaimState { claim: Some(claim), waits_for_consumer: false, held_by: None };
+        (self.claim)(&mut state);
+        state
+    }
+}

@@ -1,0 +1,259 @@
+//! What is missing of a run, and what must be known of the Secret before it can be made.
+//!
+//! Nobody watches Secrets: there is no right to, over all namespaces. So the Secret is made when no key is known, and
+//! looked for only when a pod does not begin, which is what a missing one looks like from here.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use odc_api::annotation;
+use odc_api::v1alpha1::condition::Reason;
+use odc_api::v1alpha1::{Admission, Phase};
+use serde_json::Value;
+
+use super::decide::Decision;
+use super::status::Outlook;
+use super::trouble::Trouble;
+use super::validate::Valid;
+use super::{Plan, Question, SecretSeen, build, describe, left, parts};
+use crate::object::Kind;
+use crate::plan::{Again, Write};
+use crate::seen::{Child, Container, ContainerState, Pod};
+
+/// A placed pod that has not begun after this long may be waiting for a Secret that somebody deleted.
+const SECRET_DOUBT: Duration = Duration::from_secs(15);
+/// How often to look for it while nothing gets better.
+const SECRET_AGAIN: Duration = Duration::from_secs(60);
+
+/// Why nothing can be written for a start.
+enum Blocked {
+    Ask(Question),
+    /// An object of a name we need is somebody else's.
+    Taken(String),
+    /// What must be known cannot be.
+    Unknown(String),
+}
+
+impl Decision<'_> {
+    pub(super) fn start(&self, grant: &Admission, trouble: Option<&Trouble>) -> Plan {
+        let valid = match self.checked {
+            Ok(valid) => valid,
+            // What is there stays; only what would have to be made waits.
+            Err(violations) => return self.refuse(violations, self.adopt()),
+        };
+        let next = self.next_writes(valid, grant);
+        let (reason, message) = match (&next, trouble) {
+            (Err(Blocked::Taken(what)), _) => (Reason::NameTaken, what.clone()),
+            (_, Some(trouble)) => (trouble.reason, trouble.message.clone()),
+            (_, None) => describe::starting(&self.parts),
+        };
+        let Some(left) = self.time_to_start(grant) else {
+            let log = trouble.and_then(|trouble| trouble.log.clone());
+            return self.fail(&Trouble {
+                reason: Reason::StartTimeout,
+                message: describe::start_timeout(reason, &message),
+                log,
+                fatal: true,
+            });
+        };
+        let again = Again::After(left).or(self.node_watch()).or(self.secret_doubt());
+        let outlook = Outlook::new(Phase::Starting, reason, message);
+        match next {
+            Ok(writes) => {
+                // The answer to a Secret tells the key that counts, and with it the pods follow.
+                let makes_keys = writes.iter().any(makes_secret);
+                self.told(outlook, writes, if makes_keys { Again::After(Duration::ZERO) } else { again })
+            }
+            Err(Blocked::Taken(_)) => self.told(outlook, vec![], again),
+            Err(Blocked::Ask(question)) => {
+                Plan { ask: Some(question), phase: Some(Phase::Starting), ..Plan::nothing() }
+            }
+            Err(Blocked::Unknown(message)) => self.fail(&Trouble {
+                reason: Reason::ImageNotFound,
+                message: describe::entrypoint_unknown(&message),
+                log: None,
+                fatal: true,
+            }),
+        }
+    }
+
+    /// How much longer it may take. It counts from the start that people were told of, from the grant, and from the
+    /// youngest pod, whichever is last: a pod that is replaced has its own time.
+    fn time_to_start(&self, grant: &Admission) -> Option<Duration> {
+        let limit = self.settings.start_limit;
+        let told = self.stored().filter(|status| status.phase == Some(Phase::Starting));
+        let told = told.and_then(|status| status.timeline.last()).filter(|entry| entry.phase == Phase::Starting);
+        // What is not told yet begins now, however old the grant is: it may have run for days before.
+        let Some(told) = told.map(|entry| entry.at.0) else { return Some(limit) };
+        let made = self.parts.live().filter_map(|pod| pod.server.as_ref()?.created).max();
+        let granted = grant.granted_at.as_ref().map(|at| at.0);
+        let since = made.into_iter().chain(granted).fold(told, Timestamp::max);
+        left(limit, since, self.now)
+    }
+
+    /// What is missing of the objects of this run, in the order in which each needs the one before: a pod mounts the
+    /// Secret, and finds its peers by the Service.
+    fn next_writes(&self, valid: &Valid<'_>, grant: &Admission) -> Result<Vec<Write>, Blocked> {
+        if let Some(foreign) = self.parts.foreign.iter().find(|pod| pod.deleting.is_none()) {
+            return Err(Blocked::Taken(describe::name_taken("Pod", &foreign.name)));
+        }
+        let mut writes = self.adopt();
+        writes.extend(self.surplus());
+        let missing: Vec<usize> = (0..self.parts.current.len()).filter(|at| self.is_free(*at)).collect();
+        match self.seen.secret {
+            SecretSeen::Foreign if self.is_in_doubt() => return Err(Blocked::Ask(Question::Secret)),
+            SecretSeen::Foreign => {
+                return Err(Blocked::Taken(describe::name_taken("Secret", &build::secret_name(valid.name.as_str()))));
+            }
+            SecretSeen::Missing => return self.new_secret(valid, writes),
+            SecretSeen::Unknown | SecretSeen::There(_) if missing.is_empty() => {
+                return if self.is_in_doubt() { Err(Blocked::Ask(Question::Secret)) } else { Ok(writes) };
+            }
+            SecretSeen::Unknown | SecretSeen::There(_) => {}
+        }
+        let Some(host_key) = self.host_key() else { return self.new_secret(valid, writes) };
+        let entrypoint = self.entrypoint(valid)?;
+        writes.extend(self.service(valid)?);
+        for ordinal in missing {
+            let Some(node) = grant.nodes.get(ordinal) else { continue };
+            let place = build::Placement {
+                ordinal,
+                run: grant.run,
+                node,
+                user_namespaces: self.seen.nodes.get(node.as_str()).is_some_and(|node| node.user_namespaces),
+            };
+            writes.push(Write::Create(build::pod(valid, place, &host_key, &entrypoint, &self.settings.agent_image)));
+        }
+        Ok(writes)
+    }
+
+    /// Pods that were made for a key that is lost go first: they must not come up with another key than they say.
+    fn new_secret(&self, valid: &Valid<'_>, mut writes: Vec<Write>) -> Result<Vec<Write>, Blocked> {
+        let Some(keys) = self.seen.keys else { return Err(Blocked::Ask(Question::Keys)) };
+        writes.extend(self.parts.live().map(|pod| Write::Delete(parts::target(pod, None))));
+        writes.push(Write::Create(build::secret(valid, keys)));
+        Ok(writes)
+    }
+
+    /// Nothing has the name of this ordinal's pod, not even on its way out.
+    fn is_free(&self, ordinal: usize) -> bool {
+        let name = parts::name(self.server.metadata.name.as_deref().unwrap_or_default(), ordinal);
+        self.seen.pods.iter().all(|pod| pod.name != name)
+    }
+
+    fn entrypoint(&self, valid: &Valid<'_>) -> Result<Vec<String>, Blocked> {
+        let image = self.server.spec.image.as_ref();
+        if !image.is_some_and(|image| image.keep_entrypoint) {
+            return Ok(vec![]);
+        }
+        match &self.seen.entrypoint {
+            Some(Ok(words)) => Ok(words.clone()),
+            Some(Err(message)) => Err(Blocked::Unknown(message.clone())),
+            None => {
+                let own = image.and_then(|image| image.pull_secret.as_ref());
+                let all = own.into_iter().chain(&valid.flavor.pull_secret);
+                let pull_secrets = all.map(|name| name.as_str().to_owned()).collect();
+                Err(Blocked::Ask(Question::Entrypoint { image: valid.image.to_owned(), pull_secrets }))
+            }
+        }
+    }
+
+    /// Makes or mends the Service of a gang.
+    fn service(&self, valid: &Valid<'_>) -> Result<Option<Write>, Blocked> {
+        if valid.nodes == 1 {
+            return Ok(None);
+        }
+        let wanted = build::service(valid);
+        match self.seen.service {
+            Some(there) if !is_ours(there, valid.uid) => {
+                Err(Blocked::Taken(describe::name_taken("Service", &wanted.name)))
+            }
+            Some(there) if there.deleting || there.covers(&wanted) => Ok(None),
+            Some(_) | None => Ok(Some(Write::Apply(wanted))),
+        }
+    }
+
+    /// What somebody changed of a server whose pods are all there.
+    pub(super) fn upkeep(&self) -> Vec<Write> {
+        let service = self.checked.as_ref().ok().and_then(|valid| self.service(valid).ok().flatten());
+        self.adopt().into_iter().chain(self.surplus()).chain(service).collect()
+    }
+
+    fn adopt(&self) -> Vec<Write> {
+        let name = self.server.metadata.name.as_deref().unwrap_or_default();
+        let uid = self.server.metadata.uid.as_deref().unwrap_or_default();
+        let owner = serde_json::to_value(build::owner_reference(name, uid)).unwrap_or_default();
+        let orphans = self.parts.orphaned.iter();
+        orphans.map(|pod| Write::Adopt { target: parts::target(pod, None), owner: owner.clone() }).collect()
+    }
+
+    /// Pods of an older run, which may stand where ours should.
+    fn surplus(&self) -> impl Iterator<Item = Write> {
+        self.parts.surplus.iter().map(|pod| Write::Delete(parts::target(pod, None)))
+    }
+
+    /// The host key in force, wherever it is known from.
+    pub(super) fn host_key(&self) -> Option<String> {
+        if let SecretSeen::There(key) = &self.seen.secret {
+            return Some(key.clone());
+        }
+        let of_pod = |pod: &Pod| pod.server.as_ref().and_then(|details| details.host_key.clone());
+        self.parts.live().find_map(of_pod).or_else(|| {
+            let access = self.stored().and_then(|status| status.access.as_ref());
+            access.and_then(|access| access.host_key.as_ref()).map(|key| key.as_str().to_owned())
+        })
+    }
+
+    /// Whether a pod that is there cannot begin before something is known or done about the Secret.
+    pub(super) fn wants_the_secret(&self) -> bool {
+        let missing = self.seen.secret == SecretSeen::Missing;
+        self.is_in_doubt() || missing && self.parts.live().any(|pod| doubtful_from(pod).is_some())
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.doubts().any(|due| due <= self.now)
+    }
+
+    pub(super) fn secret_doubt(&self) -> Again {
+        let soonest = self.doubts().filter(|due| *due > self.now).min();
+        let until = |due| Duration::try_from(self.now.duration_until(due)).unwrap_or_default();
+        soonest.map_or(Again::OnChange, |due| Again::After(until(due)))
+    }
+
+    /// When the Secret is to be looked for.
+    fn doubts(&self) -> impl Iterator<Item = Timestamp> {
+        let again = self.seen.secret_checked.map(|checked| later(checked, SECRET_AGAIN));
+        let foreign = (self.seen.secret == SecretSeen::Foreign).then_some(again.unwrap_or(self.now));
+        let pods = self.parts.live().filter_map(doubtful_from);
+        foreign.into_iter().chain(pods.map(move |first| again.map_or(first, |again| again.max(first))))
+    }
+}
+
+fn makes_secret(write: &Write) -> bool {
+    matches!(write, Write::Create(object) if object.kind == Kind::Secret)
+}
+
+/// By its owner, or by what it was made for should somebody have taken the owner away.
+fn is_ours(child: &Child, uid: &str) -> bool {
+    let owners = child.body["metadata"]["ownerReferences"].as_array();
+    match owners.into_iter().flatten().find(|owner| owner["controller"] == true) {
+        Some(controller) => controller["uid"] == uid,
+        None => child.body["metadata"]["annotations"][annotation::SERVER_UID] == Value::from(uid),
+    }
+}
+
+/// From when on a placed pod that has not even begun perhaps cannot mount its Secret.
+fn doubtful_from(pod: &Pod) -> Option<Timestamp> {
+    let details = pod.server.as_ref().filter(|_| pod.node.is_some())?;
+    let begun = details.ready || details.containers.iter().any(|container| !waits_for_volumes(container));
+    details.created.filter(|_| !begun).map(|created| later(created, SECRET_DOUBT))
+}
+
+fn waits_for_volumes(container: &Container) -> bool {
+    use ContainerState::Waiting;
+    matches!(&container.state, Waiting { reason, .. } if reason == "PodInitializing" || reason == "ContainerCreating")
+}
+
+fn later(than: Timestamp, by: Duration) -> Timestamp {
+    than.saturating_add(by).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,56 @@
+//! How a decision becomes a plan: what is told of it, and when.
+
+use std::time::Duration;
+
+use odc_api::v1alpha1::condition::Reason;
+use odc_api::v1alpha1::{DevServerStatus, Phase};
+
+use super::decide::Decision;
+use super::lifetime::{self, Stage};
+use super::status::{self, Outlook};
+use super::{PASSING, Plan, describe, left};
+use crate::plan::{Again, Write};
+
+impl Decision<'_> {
+    /// The plan that does this and tells it, now or, if it may pass by itself, a little later.
+    pub(super) fn told(&self, outlook: Outlook, writes: Vec<Write>, again: Again) -> Plan {
+        let stored = self.stored_phase();
+        let plan = Plan { writes, phase: Some(outlook.phase), again, ..Plan::nothing() };
+        if outlook.may_pass() && stored != Some(outlook.phase) {
+            let held = self.seen.held.filter(|(phase, _)| *phase == outlook.phase).map_or(self.now, |(_, since)| since);
+            if let Some(left) = left(PASSING, held, self.now) {
+                return Plan { again: plan.again.or(Again::After(left)), ..plan };
+            }
+        }
+        let status = self.status(&outlook);
+        if self.stored() == Some(&status) {
+            return plan;
+        }
+        let news = stored != Some(outlook.phase);
+        let events = if news { describe::event(&outlook).into_iter().collect() } else { vec![] };
+        Plan { status: Some(status), events, ..plan }
+    }
+
+    /// The same, but told before it is done: what went wrong cannot be seen any more once it is cleared away.
+    pub(super) fn noted(&self, outlook: Outlook, writes: Vec<Write>, again: Again) -> Plan {
+        let plan = self.told(outlook, writes, again);
+        if plan.status.is_none() {
+            return plan;
+        }
+        Plan { writes: vec![], again: Again::After(Duration::ZERO), ..plan }
+    }
+
+    fn status(&self, outlook: &Outlook) -> DevServerStatus {
+        status::compose(self.server, outlook, self.checked, &self.parts, self.host_key(), self.settings, self.now)
+    }
+
+    /// When a running server comes into the next part of its time.
+    pub(super) fn next_stage(&self) -> Again {
+        let status = self.status(&Outlook::new(Phase::Running, Reason::Running, String::new()));
+        match status.expires_at.map(|at| lifetime::stage(at.0, self.settings.expiry_grace, self.now)) {
+            Some(Stage::TimeLeft(left) | Stage::EndsSoon(left) | Stage::Grace(left)) => Again::After(left),
+            Some(Stage::Over) => Again::After(Duration::ZERO),
+            None => Again::OnChange,
+        }
+    }
+}
