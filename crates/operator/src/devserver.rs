@@ -81,12 +81,20 @@ async fn carry_out(server: &DevServer, ctx: &Context, plan: Plan) -> Result<Acti
         started(ctx, server, &written);
         // The receiver lives as long as the leader.
         let _ = ctx.triggers.own.send(written);
-        ctx.reporter.tell(server.object_ref(&()), &plan.events);
+        if is_somebodys(ctx, server) {
+            ctx.reporter.tell(server.object_ref(&()), &plan.events);
+        }
     }
     Ok(match plan.again {
         Again::OnChange => Action::await_change(),
         Again::After(time) => Action::requeue(time),
     })
+}
+
+/// Only in the namespaces of users may we write events.
+fn is_somebodys(ctx: &Context, server: &DevServer) -> bool {
+    let owner = server.metadata.namespace.as_deref().and_then(odc_api::namespace::owner);
+    owner.is_some_and(|owner| ctx.user(owner.as_str()).is_some())
 }
 
 /// The status without what the queue writes.

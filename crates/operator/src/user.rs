@@ -54,8 +54,8 @@ async fn drive(person: &DevServerUser, ctx: &Context) -> Result<Action, Error> {
     if person.status.as_ref() != Some(&plan.status) {
         let own = serde_json::to_value(DevServerUserStatus { usage: None, ..plan.status }).unwrap_or_default();
         report::status(ctx, person, own, Manager::Driver).await?;
-        ctx.reporter.tell(person.object_ref(&()), &plan.events);
     }
+    ctx.reporter.tell(person.object_ref(&()), &plan.events);
     Ok(match plan.again {
         Again::OnChange => Action::await_change(),
         Again::After(time) => Action::requeue(time),

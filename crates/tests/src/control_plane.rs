@@ -66,12 +66,22 @@ impl ControlPlane {
     /// As if its power failed: its pods are left as they are, and it is not ready any more.
     pub async fn silence_node(&self, name: &str) -> anyhow::Result<()> {
         self.player.ignore(name);
+        self.set_ready(name, "Unknown").await
+    }
+
+    /// Switches it on again.
+    pub async fn revive_node(&self, name: &str) -> anyhow::Result<()> {
+        self.player.heed(name);
+        self.set_ready(name, "True").await
+    }
+
+    async fn set_ready(&self, name: &str, status: &str) -> anyhow::Result<()> {
         let now = k8s_openapi::jiff::Timestamp::now().to_string();
-        let unready = json!({"type": "Ready", "status": "Unknown", "reason": "Simulated", "message": "plays a dead node",
+        let ready = json!({"type": "Ready", "status": status, "reason": "Simulated", "message": "plays a node",
             "lastHeartbeatTime": now, "lastTransitionTime": now});
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let status = json!({"status": {"conditions": [unready]}});
-        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        let body = json!({"status": {"conditions": [ready]}});
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(body)).await?;
         Ok(())
     }
 

@@ -31,6 +31,10 @@ impl PodPlayer {
         lock(&self.ignored).insert(node.into());
     }
 
+    pub(crate) fn heed(&self, node: &str) {
+        lock(&self.ignored).remove(node);
+    }
+
     pub(crate) fn end(&self) {
         self.task.abort();
     }

@@ -80,21 +80,20 @@ impl<'a> Grant<'a> {
 impl<'a> Slot<'a> {
     fn of(server: &Server, run: i64, ordinal: usize, node: &'a str, own: &[&'a Pod]) -> Self {
         let name = format!("{}-{ordinal}", server.name);
-        let of_name = own.iter().copied().find(|pod| pod.name == name);
-        let of_run = |pod: &&Pod| pod.server.as_ref().and_then(|server| server.run) == Some(run);
-        let pod = of_name.filter(of_run).filter(|pod| pod.deleting.is_none());
+        let run_of = |pod: &Pod| pod.server.as_ref().and_then(|server| server.run);
+        let of_run = own.iter().copied().find(|pod| pod.name == name && run_of(pod) == Some(run));
         let each = &server.request.each;
-        let missing = match pod {
+        let missing = match of_run {
+            Some(pod) if pod.deleting.is_some() => Some(beside(each, pod, node)),
             Some(pod) if pod.node.is_some() && !pod.is_over() => None,
-            Some(_) => Some(each.clone()),
-            None => Some(of_name.map_or_else(|| each.clone(), |before| beside(each, before, node))),
+            _ => Some(each.clone()),
         };
-        Self { node, pod, missing }
+        Self { node, pod: of_run.filter(|pod| pod.deleting.is_none()), missing }
     }
 }
 
-/// What a pod takes on its node in addition to the one that has its name now. It is made only when the name is free, so
-/// the two never take room at once.
+/// What a pod takes on its node in addition to the one of the same run that it replaces. It is made only when the name is
+/// free, so the two never take room at once. Pods of earlier runs are different: this run was granted beside them.
 fn beside(each: &Amounts, before: &Pod, node: &str) -> Amounts {
     if before.node.as_deref() == Some(node) && !before.is_over() {
         each.or_more(&before.requests).minus(&before.requests)

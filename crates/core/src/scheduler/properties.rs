@@ -206,10 +206,10 @@ fn unbound(cluster: &Cluster, server: &Server, ordinal: usize, node: &str) -> [i
     let name = format!("{}-{ordinal}", server.name);
     let run = server.admission.as_ref().map(|admission| admission.run);
     let each = list(&server.request.each);
-    let Some(pod) = cluster.pods.iter().find(|pod| pod.name == name && !pod.is_over()) else { return each };
-    let current = pod.deleting.is_none() && pod.server.as_ref().unwrap().run == run;
+    let of_run = |pod: &&Pod| pod.name == name && pod.server.as_ref().is_some_and(|server| server.run == run);
+    let Some(pod) = cluster.pods.iter().find(of_run).filter(|pod| !pod.is_over()) else { return each };
     match pod.node.as_deref() {
-        Some(_) if current => [0; 4],
+        Some(_) if pod.deleting.is_none() => [0; 4],
         Some(on) if on == node => {
             let before = list(&pod.requests);
             std::array::from_fn(|at| (each[at] - before[at]).max(0))

@@ -27,8 +27,11 @@ impl std::fmt::Debug for Keys {
     }
 }
 
+#[derive(Default)]
 pub(super) struct Scripts {
     pub setup: Option<String>,
+    /// What `setup` goes on with, where the owner's script is not the whole of it.
+    own: Option<String>,
     pub pre_stop: Option<String>,
 }
 
@@ -43,16 +46,15 @@ fi
 "#;
 
 pub(super) fn scripts(valid: &Valid<'_>) -> Scripts {
-    let Some(setup) = &valid.server.spec.setup else { return Scripts { setup: None, pre_stop: None } };
-    let own = setup.script.as_deref().filter(|script| !script.trim().is_empty());
-    let script = match (&setup.repository, own) {
-        (None, None) => None,
-        (None, Some(own)) => Some(own.to_owned()),
-        (Some(_), None) => Some(format!("#!/bin/sh\n{REPOSITORY}")),
+    let Some(setup) = &valid.server.spec.setup else { return Scripts::default() };
+    let written = |script: &Option<String>| script.clone().filter(|script| !script.trim().is_empty());
+    let (first, own) = match (&setup.repository, written(&setup.script)) {
+        (None, own) => (own, None),
+        (Some(_), None) => (Some(format!("#!/bin/sh\n{REPOSITORY}")), None),
         // The owner's script may be of any language, so it stays a file of its own.
-        (Some(_), Some(_)) => Some(format!("#!/bin/sh\n{REPOSITORY}exec /odc/keys/{OWN_SETUP}\n")),
+        (Some(_), own) => (Some(format!("#!/bin/sh\n{REPOSITORY}exec /odc/keys/{OWN_SETUP}\n")), own),
     };
-    Scripts { setup: script, pre_stop: setup.pre_stop.clone().filter(|script| !script.trim().is_empty()) }
+    Scripts { setup: first, own, pre_stop: written(&setup.pre_stop) }
 }
 
 const OWN_SETUP: &str = "own-setup.sh";
@@ -69,12 +71,8 @@ pub fn secret(valid: &Valid<'_>, keys: &Keys) -> Object {
         data.insert("hostfile".into(), gang::hostfile(valid));
     }
     let scripts = scripts(valid);
-    data.extend(scripts.setup.map(|script| (SETUP.to_owned(), script)));
-    data.extend(scripts.pre_stop.map(|script| (PRE_STOP.to_owned(), script)));
-    let setup = valid.server.spec.setup.as_ref();
-    if let Some(own) = setup.filter(|setup| setup.repository.is_some()).and_then(|setup| setup.script.clone()) {
-        data.insert(OWN_SETUP.into(), own);
-    }
+    let named = [(SETUP, scripts.setup), (OWN_SETUP, scripts.own), (PRE_STOP, scripts.pre_stop)];
+    data.extend(named.into_iter().filter_map(|(name, script)| Some((name.to_owned(), script?))));
     let secret = Secret {
         metadata: metadata(valid, secret_name(valid.name.as_str())),
         string_data: Some(data),

@@ -1,0 +1,120 @@
+//! The operator: what it remembers, and how it carries out what was decided.
+
+use k8s_openapi::jiff::Timestamp;
+use odc_api::v1alpha1::{HibernationCause, Phase};
+
+use super::Cluster;
+use super::api::Answer;
+use crate::devserver::build::Keys;
+use crate::devserver::fixtures::keys;
+use crate::devserver::{Plan, Question, SecretSeen, Seen, decide};
+use crate::object::Kind;
+use crate::plan::Again;
+use crate::seen::Child;
+
+/// Lost when it dies.
+#[derive(Clone, Default)]
+pub(super) struct Operator {
+    pub down: bool,
+    /// Something changed since it last looked.
+    pub dirty: bool,
+    pub due: Option<Timestamp>,
+    pub held: Option<(Phase, Timestamp)>,
+    pub secret: SecretSeen,
+    pub secret_checked: Option<Timestamp>,
+    pub keys: Option<Keys>,
+    pub sleep: Option<HibernationCause>,
+}
+
+impl Operator {
+    /// Whoever comes next sees everything anew, at once unless nobody comes.
+    pub fn die(&mut self) {
+        *self = Self { dirty: true, down: self.down, ..Self::default() };
+    }
+}
+
+impl Cluster {
+    pub(super) fn decide(&self) -> Plan {
+        let child = self.service.clone().map(|body| Child::of(Kind::Service, body));
+        let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
+        let seen = Seen {
+            pods: self.pods.iter().map(|pod| &pod.seen).collect(),
+            nodes: nodes.map(|node| (node.name.as_str(), node)).collect(),
+            service: child.as_ref(),
+            secret: self.operator.secret.clone(),
+            secret_checked: self.operator.secret_checked,
+            keys: self.operator.keys.as_ref(),
+            entrypoint: None,
+            held: self.operator.held,
+            sleep: self.operator.sleep,
+        };
+        self.request.check(|checked| decide(self.server(), checked, &seen, &self.settings(), self.now))
+    }
+
+    /// Observe, decide, apply, report. Any step may be the last.
+    pub(super) fn reconcile(&mut self) {
+        let plan = self.decide();
+        let version = self.version;
+        self.operator.dirty = false;
+        self.operator.due = None;
+        if let Some(question) = &plan.ask {
+            self.answer(question);
+            self.operator.dirty = true;
+            return;
+        }
+        for write in &plan.writes {
+            match self.carry_out(write) {
+                Ok(Answer::Secret(key)) => self.learn_secret(SecretSeen::There(key)),
+                Ok(Answer::Foreign) => {
+                    self.learn_secret(SecretSeen::Foreign);
+                    self.operator.dirty = true;
+                    return;
+                }
+                Ok(Answer::Done | Answer::Conflict) => {}
+                Err(_) => {
+                    self.operator.dirty = true;
+                    return;
+                }
+            }
+        }
+        let written = plan.status.is_some();
+        if let Some(status) = plan.status {
+            self.operator.sleep = None;
+            if !matches!(self.store(version, status), Ok(Answer::Done)) {
+                self.operator.dirty = true;
+                return;
+            }
+        }
+        let held = plan.phase.filter(|phase| !written && self.phase() != Some(*phase));
+        self.operator.held = held.map(|phase| match self.operator.held {
+            Some((before, since)) if before == phase => (phase, since),
+            _ => (phase, self.now),
+        });
+        self.operator.due = match plan.again {
+            Again::After(wait) => Some(self.now.saturating_add(wait).unwrap()),
+            Again::OnChange => None,
+        };
+    }
+
+    fn learn_secret(&mut self, seen: SecretSeen) {
+        self.operator.secret = seen;
+        self.operator.keys = None;
+    }
+
+    fn answer(&mut self, question: &Question) {
+        match question {
+            Question::Keys => self.operator.keys = Some(keys(self.number())),
+            Question::Secret => {
+                self.operator.secret_checked = Some(self.now);
+                self.operator.secret = match &self.secret {
+                    None => SecretSeen::Missing,
+                    Some(secret) if Some(&secret.owner) == self.server().metadata.uid.as_ref() => {
+                        SecretSeen::There(secret.key.clone())
+                    }
+                    Some(_) => SecretSeen::Foreign,
+                };
+            }
+            Question::Entrypoint { .. } => unreachable!("no server here keeps an entrypoint"),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Whatever happens, in whatever order: what must never go wrong never does, and what should come about does.
+
+use odc_api::v1alpha1::{Desired, DevServer, HibernationCause, Phase};
+use proptest::prelude::*;
+
+use super::Cluster;
+use super::script::{Event, event};
+
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Disk,
+    Ephemeral,
+    Gang,
+}
+
+impl Shape {
+    fn server(self) -> DevServer {
+        match self {
+            Self::Disk => DevServer::test(),
+            Self::Ephemeral => DevServer::test().ephemeral("10Gi"),
+            Self::Gang => DevServer::test().size("flavor-gpu", 1, 2),
+        }
+    }
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    prop_oneof![2 => Just(Shape::Disk), 1 => Just(Shape::Ephemeral), 1 => Just(Shape::Gang)]
+}
+
+/// Where a server must end up in a cluster that is well.
+fn due(cluster: &Cluster) -> Phase {
+    let (status, spec) = (cluster.status(), &cluster.server().spec);
+    if let Some(end) = status.phase.filter(|phase| phase.terminal()) {
+        return end;
+    }
+    let asleep = status.hibernation.filter(|hibernation| hibernation.by != HibernationCause::User);
+    match spec.desired {
+        Desired::Ended => Phase::Cancelled,
+        Desired::Hibernated => Phase::Hibernated,
+        Desired::Running if asleep.is_some_and(|asleep| asleep.wake_seen == spec.wake) => Phase::Hibernated,
+        Desired::Running => Phase::Running,
+    }
+}
+
+fn play(shape: Shape, queue_first: bool, script: &[Event]) -> Cluster {
+    let mut cluster = Cluster::new(shape.server());
+    cluster.queue_first = queue_first;
+    cluster.work();
+    for event in script {
+        cluster.happen(event);
+        cluster.work();
+    }
+    cluster
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every step is watched by the observer, which is most of this test; here it is only said how it must end.
+    #[test]
+    fn whatever_happens_it_ends_where_its_owner_wants_it(
+        shape in shape(),
+        queue_first in prop::bool::ANY,
+        script in prop::collection::vec(event(), 1..40),
+    ) {
+        let mut cluster = play(shape, queue_first, &script);
+        cluster.heal();
+        prop_assert_eq!(cluster.phase(), Some(due(&cluster)), "{:?}", cluster.observer.log);
+    }
+}
