@@ -109,7 +109,7 @@ pub async fn ready(blueprint: &Blueprint) -> anyhow::Result<()> {
 }
 
 /// All of it, and of this very version.
-fn is_rolled_out(deployment: Option<&Deployment>) -> bool {
+pub fn is_rolled_out(deployment: Option<&Deployment>) -> bool {
     deployment.is_some_and(|deployment| {
         let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
         deployment.status.as_ref().is_some_and(|status| {

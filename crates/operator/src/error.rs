@@ -17,6 +17,8 @@ pub enum Error {
     Foreign { kind: Kind, name: String },
     #[error("asking for the entrypoint of {image}: {reason}")]
     Registry { image: String, reason: String },
+    #[error("deciding panicked: {0}")]
+    Panicked(String),
     #[error("this process leads no more")]
     NotLeading,
     #[error("{what} cannot be read: {reason}")]
@@ -53,6 +55,7 @@ impl Error {
             Self::Write { source, .. } | Self::Status { source, .. } | Self::Read { source, .. } => of(source),
             Self::TimedOut { .. } | Self::Registry { .. } | Self::NotLeading | Self::Foreign { .. } => Class::Transient,
             Self::Malformed { .. } => Class::Invalid,
+            Self::Panicked(_) => Class::Bug,
         }
     }
 }

@@ -214,9 +214,7 @@ where
     let reconcile = move |object: Arc<K>, ctx: Arc<Context>| {
         Box::pin(async move {
             let looked = tokio::spawn(reconcile(object, ctx)).await;
-            looked.unwrap_or_else(|panic| {
-                Err(Error::Malformed { what: "a decision".into(), reason: format!("it panicked: {panic}") })
-            })
+            looked.unwrap_or_else(|panic| Err(Error::Panicked(panic.to_string())))
         })
     };
     let settings = Applier::default().concurrency(at_once);

@@ -32,7 +32,11 @@ pub async fn entrypoint(
         protocol: ClientProtocol::HttpsExcept(ctx.config.plain_registries.clone()),
         ..ClientConfig::default()
     };
-    let client = Client::new(settings);
+    // Not `new`, which gives up on the whole process.
+    if !knows_authorities() {
+        return Err(unreachable(format!("the operator's image lacks {AUTHORITIES}")));
+    }
+    let client = Client::try_from(settings).map_err(|error| unreachable(error.to_string()))?;
     let asked = tokio::time::timeout(LIMIT, client.pull_manifest_and_config(&reference, &login)).await;
     let answer = asked.map_err(|_| unreachable("it does not answer".into()))?;
     match answer {
@@ -40,6 +44,14 @@ pub async fn entrypoint(
         Err(error) if is_final(&error) => Ok(Err(format!("the registry says: {error}"))),
         Err(error) => Err(unreachable(error.to_string())),
     }
+}
+
+/// Where images keep the certificate authorities they trust.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The library gives up on the whole process where there are none, so that is found out before.
+fn knows_authorities() -> bool {
+    std::env::var_os("SSL_CERT_FILE").map_or_else(|| AUTHORITIES.into(), std::path::PathBuf::from).exists()
 }
 
 /// Asking again would not help.

@@ -32,7 +32,7 @@ pub use own_cloud::{OwnCloud, with_own_cloud};
 pub use pod_player::PLAYER;
 
 /// What every test does first.
-fn begin() {
+pub fn begin() {
     // Installed already by an earlier test of the same process: just as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

@@ -50,6 +50,8 @@ struct Cluster {
     fault: Option<(usize, Fault)>,
     /// What somebody else does right before our write of that number.
     between: Option<(usize, Event)>,
+    /// How everything was when the writes that are being made were decided.
+    decided_on: Option<Box<Cluster>>,
     /// Whether the queue is faster than the driver.
     queue_first: bool,
     numbers: u64,
@@ -110,6 +112,7 @@ impl Cluster {
             writes: 0,
             fault: None,
             between: None,
+            decided_on: None,
             queue_first: false,
             numbers: 0,
         };

@@ -47,24 +47,33 @@ impl Decision<'_> {
             (_, Some(trouble)) => (trouble.reason, trouble.message.clone()),
             (_, None) => describe::starting(&self.parts),
         };
-        let Some(left) = self.time_to_start(grant) else {
-            let log = trouble.and_then(|trouble| trouble.log.clone());
+        let hopeless = match &next {
+            Ok(writes) => writes.is_empty() && self.is_placed(),
+            Err(blocked) => matches!(blocked, Blocked::Taken(_)),
+        };
+        let left = self.time_to_start(grant);
+        if hopeless && left.is_none() {
             return self.fail(&Trouble {
                 reason: Reason::StartTimeout,
                 message: describe::start_timeout(reason, &message),
-                log,
+                log: trouble.and_then(|trouble| trouble.log.clone()),
                 fatal: true,
             });
-        };
-        let again = Again::After(left).or(self.node_watch()).or(self.secret_doubt());
+        }
+        let forgets = self.seen.secret == SecretSeen::Missing && self.remembers_key();
         let outlook = Outlook::new(Phase::Starting, reason, message);
+        let outlook = if forgets { outlook.without_key() } else { outlook };
         match next {
             Ok(writes) => {
                 // The answer to a Secret tells the key that counts, and with it the pods follow.
-                let makes_keys = writes.iter().any(makes_secret);
-                self.told(outlook, writes, if makes_keys { Again::After(Duration::ZERO) } else { again })
+                let at_once = forgets || writes.iter().any(makes_secret);
+                let again = if at_once { Some(Duration::ZERO) } else { left }.map_or(Again::OnChange, Again::After);
+                self.told(outlook, writes, again.or(self.node_watch()).or(self.secret_doubt()))
             }
-            Err(Blocked::Taken(_)) => self.told(outlook, vec![], again),
+            Err(Blocked::Taken(_)) => {
+                let again = left.map_or(Again::OnChange, Again::After);
+                self.told(outlook, vec![], again.or(self.secret_doubt()))
+            }
             Err(Blocked::Ask(question)) => {
                 Plan { ask: Some(question), phase: Some(Phase::Starting), ..Plan::nothing() }
             }
@@ -77,18 +86,27 @@ impl Decision<'_> {
         }
     }
 
-    /// How much longer it may take. It counts from the start that people were told of, from the grant, and from the
-    /// youngest pod, whichever is last: a pod that is replaced has its own time.
+    /// How much longer it may take. It counts from the start that people were told of, from the grant, from the
+    /// youngest pod, and from the end of those before, whichever is last: a pod that is replaced has its own time.
     fn time_to_start(&self, grant: &Admission) -> Option<Duration> {
         let limit = self.settings.start_limit;
         let told = self.stored().filter(|status| status.phase == Some(Phase::Starting));
         let told = told.and_then(|status| status.timeline.last()).filter(|entry| entry.phase == Phase::Starting);
         // What is not told yet begins now, however old the grant is: it may have run for days before.
         let Some(told) = told.map(|entry| entry.at.0) else { return Some(limit) };
-        let made = self.parts.live().filter_map(|pod| pod.server.as_ref()?.created).max();
+        let made = self.parts.live().filter_map(|pod| pod.server.as_ref()?.created);
+        let gone = self.parts.leaving.iter().filter_map(|pod| pod.deleting);
         let granted = grant.granted_at.as_ref().map(|at| at.0);
-        let since = made.into_iter().chain(granted).fold(told, Timestamp::max);
+        let since = made.chain(gone).chain(granted).fold(told, Timestamp::max);
         left(limit, since, self.now)
+    }
+
+    /// Whether all pods are on nodes that answer, so that nobody but they can be to blame. Of a pod without a node, or
+    /// with one that is silent, the queue will have its say.
+    fn is_placed(&self) -> bool {
+        let answers = |node: &str| self.seen.nodes.get(node).is_some_and(|node| node.is_ready());
+        let placed = |pod: &Pod| pod.node.as_deref().is_some_and(answers);
+        self.parts.current.iter().all(|pod| pod.is_some_and(placed))
     }
 
     /// What is missing of the objects of this run, in the order in which each needs the one before: a pod mounts the
@@ -104,6 +122,10 @@ impl Decision<'_> {
             SecretSeen::Foreign if self.is_in_doubt() => return Err(Blocked::Ask(Question::Secret)),
             SecretSeen::Foreign => {
                 return Err(Blocked::Taken(describe::name_taken("Secret", &build::secret_name(valid.name.as_str()))));
+            }
+            // Forgotten before it is replaced: whoever comes after us must not take the old key for the new one.
+            SecretSeen::Missing if self.remembers_key() => {
+                return Ok(self.keyed().map(|pod| Write::Delete(parts::target(pod, None))).collect());
             }
             SecretSeen::Missing => return self.new_secret(valid, writes),
             SecretSeen::Unknown | SecretSeen::There(_) if missing.is_empty() => {
@@ -127,12 +149,24 @@ impl Decision<'_> {
         Ok(writes)
     }
 
-    /// Pods that were made for a key that is lost go first: they must not come up with another key than they say.
     fn new_secret(&self, valid: &Valid<'_>, mut writes: Vec<Write>) -> Result<Vec<Write>, Blocked> {
         let Some(keys) = self.seen.keys else { return Err(Blocked::Ask(Question::Keys)) };
-        writes.extend(self.parts.live().map(|pod| Write::Delete(parts::target(pod, None))));
         writes.push(Write::Create(build::secret(valid, keys)));
         Ok(writes)
+    }
+
+    /// Whether anything says which host key the server has.
+    fn remembers_key(&self) -> bool {
+        self.keyed().next().is_some() || self.stored_key().is_some()
+    }
+
+    /// Pods that were made for the host key in force.
+    fn keyed(&self) -> impl Iterator<Item = &Pod> {
+        self.parts.live().chain(self.parts.orphaned.iter().copied())
+    }
+
+    fn stored_key(&self) -> Option<&str> {
+        Some(self.stored()?.access.as_ref()?.host_key.as_ref()?.as_str())
     }
 
     /// Nothing has the name of this ordinal's pod, not even on its way out.
@@ -198,10 +232,7 @@ impl Decision<'_> {
             return Some(key.clone());
         }
         let of_pod = |pod: &Pod| pod.server.as_ref().and_then(|details| details.host_key.clone());
-        self.parts.live().find_map(of_pod).or_else(|| {
-            let access = self.stored().and_then(|status| status.access.as_ref());
-            access.and_then(|access| access.host_key.as_ref()).map(|key| key.as_str().to_owned())
-        })
+        self.keyed().find_map(of_pod).or_else(|| self.stored_key().map(str::to_owned))
     }
 
     /// Whether a pod that is there cannot begin before something is known or done about the Secret.

@@ -29,13 +29,16 @@ pub(super) struct Outlook {
     used_up: bool,
     asleep: Option<HibernationCause>,
     failure: Option<(Reason, String, Option<String>)>,
+    /// The host key is lost.
+    keyless: bool,
     /// Written although it may pass.
     urgent: bool,
 }
 
 impl Outlook {
     pub(super) fn new(phase: Phase, reason: Reason, message: String) -> Self {
-        Self { phase, reason, message, refused: false, used_up: false, asleep: None, failure: None, urgent: false }
+        let (refused, used_up, keyless, urgent) = (false, false, false, false);
+        Self { phase, reason, message, refused, used_up, asleep: None, failure: None, keyless, urgent }
     }
 
     /// The request cannot be granted as it is.
@@ -55,6 +58,11 @@ impl Outlook {
     pub(super) fn failing(self, reason: Reason, message: String, log: Option<String>) -> Self {
         // Written at once: what went wrong must not be forgotten because the next step follows quickly.
         Self { failure: Some((reason, message, log)), urgent: true, ..self }
+    }
+
+    /// What is stored of the host key is no longer so.
+    pub(super) fn without_key(self) -> Self {
+        Self { keyless: true, urgent: true, ..self }
     }
 
     pub(super) fn urgent(self) -> Self {
@@ -109,9 +117,14 @@ pub(super) fn compose(
     }
     count(&mut status, parts);
     status.pods = pods(outlook.phase, parts);
-    if let Some(key) = host_key {
-        status.access.get_or_insert_with(ServerAccess::default).host_key = Some(key.as_str().into());
+    match (host_key, &mut status.access) {
+        (_, Some(access)) if outlook.keyless => access.host_key = None,
+        (Some(key), access) if !outlook.keyless => {
+            access.get_or_insert_with(ServerAccess::default).host_key = Some(key.as_str().into());
+        }
+        _ => {}
     }
+    status.access = status.access.filter(|access| *access != ServerAccess::default());
     let made = Conditions { outlook, checked, generation, now };
     for condition in made.all(&status, settings) {
         condition::set(&mut status.conditions, condition);

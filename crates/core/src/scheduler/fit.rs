@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::gang;
-use super::room::{Place, Room};
-use super::taint::{lets_in, would_let_in};
-use super::{Policy, Request, due};
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::Toleration;
 
+use super::room::{Place, Room};
+use super::taint::{lets_in, would_let_in};
+use super::{Policy, Request, due, gang};
 use crate::seen::Node;
 
 /// Numbers of nodes, each list in the order of names and a part of the one before it; `open` alone is a part of `like`

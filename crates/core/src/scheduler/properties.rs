@@ -1,191 +1,19 @@
 //! What holds in every world, however odd. What is expected is counted here anew, with no code of the scheduler.
 
+mod worlds;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use odc_api::quantity::Quantity;
-use odc_api::time::stored;
-use odc_api::v1alpha1::{Quota, Toleration, TolerationOperator};
+use k8s_openapi::jiff::Timestamp;
+use odc_api::v1alpha1::{Admission, DevServerFlavor, Quota};
 use proptest::prelude::*;
 
-use super::fixtures::{Cluster, GPU, amounts, cpu_node, foreign, labelled, server_pod, taint, time};
-use super::{Decision, Fingerprint, Refusal, Request, Server, Want, What};
+use super::fixtures::{Cluster, GPU, amounts, time};
+use super::{Decision, Request, Server, Want, What};
 use crate::amounts::Amounts;
 use crate::flavor;
-use crate::seen::{Node, Pod, PodPhase, Readiness};
-
-const ZONE: &str = "zone";
-const POOL: &str = "pool";
-
-// Worlds.
-
-fn any_node(number: usize) -> impl Strategy<Value = Node> {
-    let readiness = prop_oneof![
-        6 => Just(Readiness::Ready),
-        1 => (0..3_600_i64).prop_map(|since| Readiness::Unready(time(since))),
-        1 => Just(Readiness::New),
-    ];
-    let zone = prop::option::of(prop_oneof![Just("a"), Just("b")]);
-    (
-        0..=8_i64,
-        0..=16_i64,
-        0..=6_i64,
-        readiness,
-        (zone, prop::bool::ANY),
-        prop::bool::weighted(0.1),
-        prop::bool::weighted(0.1),
-    )
-        .prop_map(move |(gpus, cores, pods, readiness, (zone, pool), tainted, cordoned)| {
-            let mut node = cpu_node(&format!("n{number}"), cores, 64);
-            node.allocatable = node.allocatable.with_device(GPU, gpus);
-            node.allocatable.pods = pods;
-            (node.readiness, node.cordoned) = (readiness, cordoned);
-            node.taints = if tainted { vec![taint("dedicated:NoSchedule")] } else { vec![] };
-            let node = if pool { labelled(node, POOL, "x") } else { node };
-            zone.map_or(node.clone(), |zone| labelled(node, ZONE, zone))
-        })
-}
-
-fn any_foreign(number: usize) -> impl Strategy<Value = Pod> {
-    (0..6_usize, 0..=3_i64, 0..=4_i64, prop::bool::weighted(0.2), prop::bool::weighted(0.2)).prop_map(
-        move |(node, gpus, cores, over, deleting)| {
-            let mut pod = foreign(&format!("p{number}"), &format!("n{node}"), gpus);
-            pod.requests.cpu = cores * 1_000;
-            pod.phase = if over { PodPhase::Succeeded } else { PodPhase::Running };
-            pod.deleting = deleting.then(|| time(3_500));
-            pod
-        },
-    )
-}
-
-fn any_request() -> impl Strategy<Value = Request> {
-    let nodes = prop_oneof![4 => Just(1_u32), 1 => 2..=3_u32];
-    (0..=8_i64, 1..=6_i64, nodes, prop::bool::ANY, prop::bool::weighted(0.3), prop::bool::ANY).prop_map(
-        |(gpus, cores, nodes, topology, pool, tolerant)| {
-            let server = Server::test("s", 0).nodes(nodes);
-            let server = if pool { server.selects(POOL, "x") } else { server };
-            let mut server = if gpus == 0 { server.cpus(cores, 1) } else { server.gpus(gpus) };
-            let toleration = Toleration { key: None, operator: TolerationOperator::Exists, value: None, effect: None };
-            server.request.tolerations = if tolerant { vec![toleration] } else { vec![] };
-            server.request.topology = topology.then(|| ZONE.to_owned());
-            server.request
-        },
-    )
-}
-
-/// What became of the pod of a granted node.
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    NotMade,
-    Pending,
-    Unplaced(i64),
-    Bound,
-    Elsewhere,
-    Over,
-    Leaving,
-    OfOlderRun,
-}
-
-fn any_fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![
-        2 => Just(Fate::NotMade),
-        1 => Just(Fate::Pending),
-        1 => (3_590..3_600_i64).prop_map(Fate::Unplaced),
-        4 => Just(Fate::Bound),
-        1 => Just(Fate::Elsewhere),
-        1 => Just(Fate::Over),
-        1 => Just(Fate::Leaving),
-        1 => Just(Fate::OfOlderRun),
-    ]
-}
-
-fn pod(server: &Server, ordinal: usize, node: &str, fate: Fate) -> Option<Pod> {
-    let mut pod = server_pod(server, ordinal, 1);
-    match fate {
-        Fate::NotMade => return None,
-        Fate::Pending => {}
-        Fate::Unplaced(since) => pod.server.as_mut()?.unschedulable = Some(time(since)),
-        Fate::Bound => pod.node = Some(node.to_owned()),
-        Fate::Elsewhere => pod.node = Some("n0".to_owned()),
-        Fate::Over => (pod.node, pod.phase) = (Some(node.to_owned()), PodPhase::Failed),
-        Fate::Leaving => (pod.node, pod.deleting) = (Some(node.to_owned()), Some(time(3_550))),
-        Fate::OfOlderRun => {
-            pod.node = Some(node.to_owned());
-            pod.server.as_mut()?.run = Some(0);
-        }
-    }
-    Some(pod)
-}
-
-fn any_want() -> impl Strategy<Value = Want> {
-    prop_oneof![6 => Just(Want::Run), 1 => Just(Want::Later), 1 => Just(Want::Rest)]
-}
-
-/// A server with the pods of its grant, if it has one.
-fn any_server(number: usize) -> impl Strategy<Value = (Server, Vec<Pod>)> {
-    let grant = prop::option::weighted(0.4, (0..6_usize, 1..=3_i64, 0..=2_i64, prop::array::uniform3(any_fate())));
-    let owner = (prop_oneof![Just("ada"), Just("bob")], prop::bool::weighted(0.3));
-    (any_request(), any_want(), prop::bool::weighted(0.1), 0..5_i64, owner, grant, prop::bool::weighted(0.2)).prop_map(
-        move |(request, want, ended, since, (owner, team), grant, stale)| {
-            let mut server =
-                Server { request, ended, ..Server::test(&format!("s{number}"), since) }.want(want).owner(owner);
-            if team {
-                server = server.team("team-vision");
-            }
-            let Some((first, epoch, granted_at, fates)) = grant else {
-                return (
-                    if stale { server.admission(|admission| admission.position = Some(7)) } else { server },
-                    vec![],
-                );
-            };
-            let nodes: Vec<String> = (0..server.request.nodes()).map(|at| format!("n{}", (first + at) % 6)).collect();
-            let server =
-                server.granted(1, &nodes.iter().map(String::as_str).collect::<Vec<_>>()).admission(|admission| {
-                    (admission.epoch, admission.granted_at) = (epoch, Some(stored(time(granted_at))));
-                });
-            let pods = nodes.iter().zip(fates).enumerate();
-            let pods = pods.filter_map(|(ordinal, (node, fate))| pod(&server, ordinal, node, fate)).collect();
-            (server, pods)
-        },
-    )
-}
-
-fn any_quota() -> impl Strategy<Value = Quota> {
-    let maybe = |most: u32| prop::option::weighted(0.3, 0..=most);
-    (maybe(4), maybe(12), maybe(10)).prop_map(|(servers, devices, cpu)| Quota {
-        servers,
-        devices,
-        cpu: cpu.map(|cpu| Quantity::whole(cpu.into())),
-        ..Quota::default()
-    })
-}
-
-fn numbered<S: Strategy<Value: 'static> + 'static>(most: usize, of: fn(usize) -> S) -> BoxedStrategy<Vec<S::Value>> {
-    (0..=most).prop_flat_map(move |count| (0..count).map(of).collect::<Vec<_>>()).boxed()
-}
-
-prop_compose! {
-    fn any_cluster()(
-        nodes in numbered(5, any_node),
-        foreign in numbered(4, any_foreign),
-        servers in numbered(9, any_server),
-        quotas in (any_quota(), any_quota()),
-        marks in prop::collection::vec((0..9_usize, 0..5_usize, 3_000..3_600_i64), 0..3),
-    ) -> Cluster {
-        let mut cluster = Cluster::new(nodes).user_quota("ada", quotas.0).team_quota("team-vision", quotas.1);
-        cluster.pods = foreign;
-        for (server, pods) in servers {
-            cluster.servers.push(server);
-            cluster.pods.extend(pods);
-        }
-        let marks = marks.into_iter().filter_map(|(server, node, second)| {
-            let (server, node) = (cluster.servers.get(server)?, cluster.nodes.get(node)?);
-            let (uid, fingerprint) = (server.uid.clone(), Fingerprint::of(node));
-            Some(Refusal { uid, node: node.name.clone(), fingerprint, at: time(second), why: "no".into() })
-        });
-        cluster.unfit = marks.collect();
-        cluster
-    }
-}
+use crate::seen::{Node, Pod, Readiness};
+use worlds::{any_cluster, any_node, any_request, numbered};
 
 // What is so, counted plainly.
 
@@ -248,7 +76,7 @@ fn order(server: &Server) -> (i64, &str, &str) {
     (server.since.as_second(), &server.namespace, &server.name)
 }
 
-fn shortage(admission: &odc_api::v1alpha1::Admission) -> bool {
+fn shortage(admission: &Admission) -> bool {
     matches!(admission.reason.as_deref(), Some("InsufficientCapacity" | "Fragmented"))
 }
 
@@ -511,7 +339,7 @@ proptest! {
         let bounded = since.clamp(-377_705_023_201, 253_402_207_200);
         for node in &mut cluster.nodes {
             node.allocatable = next();
-            node.readiness = Readiness::Unready(k8s_openapi::jiff::Timestamp::from_second(bounded).unwrap());
+            node.readiness = Readiness::Unready(Timestamp::from_second(bounded).unwrap());
         }
         if let Some(node) = cluster.nodes.first_mut() {
             node.readiness = Readiness::Ready;
@@ -519,7 +347,7 @@ proptest! {
         cluster.pods.iter_mut().for_each(|pod| pod.requests = next());
         for server in &mut cluster.servers {
             server.request.each = next();
-            server.since = k8s_openapi::jiff::Timestamp::from_second(bounded).unwrap();
+            server.since = Timestamp::from_second(bounded).unwrap();
             if let Some(admission) = &mut server.admission {
                 (admission.run, admission.epoch) = (run, epoch);
             }
@@ -535,7 +363,7 @@ proptest! {
         after.policy.lost_after = std::time::Duration::MAX;
         after.policy.refused_after = std::time::Duration::ZERO;
         let _ = after.plan();
-        for mut flavor in [odc_api::v1alpha1::DevServerFlavor::test(), odc_api::v1alpha1::DevServerFlavor::test_cpu()] {
+        for mut flavor in [DevServerFlavor::test(), DevServerFlavor::test_cpu()] {
             flavor.spec.node_selector = BTreeMap::new();
             let capacity = flavor::capacity(&flavor, &after.world());
             prop_assert!(capacity.free >= 0 && capacity.largest_block >= 0 && capacity.total >= 0);

@@ -90,9 +90,10 @@ impl<'a> Ledger<'a> {
         let servers = if limit == 1 { "server" } else { "servers" };
         (before >= limit).then(|| {
             format!(
-                "The quota of {} is {limit} {servers}, sleeping ones included, and {before} were asked for before this \
-                 one: end one of those, or ask an administrator to raise the quota.",
-                holder.words()
+                "The quota of {} is {limit} {servers}, sleeping ones included, and this is number {}: end an earlier one, \
+                 or ask an administrator to raise the quota.",
+                holder.words(),
+                before.saturating_add(1),
             )
         })
     }

@@ -51,7 +51,7 @@ pub(super) fn review<'a>(world: &'a World<'a>, policy: &Policy, now: Timestamp) 
         again: Again::OnChange,
     };
     let mut unproven = Vec::new();
-    for grant in world.servers.iter().filter_map(|server| Grant::of(server, &pods)) {
+    for grant in world.in_order().into_iter().filter_map(|server| Grant::of(server, &pods)) {
         if grant.server.rests() {
             review.rest(&grant);
         } else if let Some(cause) = broken(&grant, &bound, policy, now) {

@@ -20,6 +20,9 @@ use super::cache;
 /// Images of our own programs run as nobody in particular.
 const USER: u32 = 65532;
 
+/// Whom this machine trusts, and so the images made on it.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 /// Where the image of this very binary lies or will lie: `NAME.HASH`.
 pub(super) fn cached(binary: &Path) -> anyhow::Result<PathBuf> {
     let name = binary
@@ -56,6 +59,14 @@ pub(super) fn binary(binary: &Path, layout: &Path) -> anyhow::Result<()> {
             ("etc/group", format!("root:x:0:\nodc:x:{USER}:\n")),
         ] {
             archive.append_data(&mut header(text.len() as u64, 0o644), path, text.as_bytes())?;
+        }
+        // For talking to registries and clouds by TLS.
+        if let Ok(authorities) = std::fs::read(AUTHORITIES) {
+            archive.append_data(
+                &mut header(authorities.len() as u64, 0o644),
+                &AUTHORITIES[1..],
+                authorities.as_slice(),
+            )?;
         }
         let file = File::open(binary)?;
         archive.append_data(&mut header(file.metadata()?.len(), 0o755), name, file)?;

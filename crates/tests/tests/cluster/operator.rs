@@ -3,4 +3,6 @@
 mod counts;
 mod crash;
 mod life;
+mod rig;
 mod stage;
+mod users;

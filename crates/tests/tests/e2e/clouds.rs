@@ -179,7 +179,7 @@ async fn simulated_nodes_are_ready_and_ordinary_pods_stay_away() -> anyhow::Resu
 #[tokio::test]
 async fn a_machine_that_lost_power_comes_back_with_its_state() -> anyhow::Result<()> {
     with_own_cloud(async |own| {
-        own.odc_local(&["up", "--gpus", "0"]).await?.good()?;
+        own.odc_local(&["up", "--bare", "--gpus", "0"]).await?.good()?;
         let client = async || odc_local::cluster::client(&own.directory.join("kubeconfig")).await;
         let map: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {"name": "kept"}}))?;
         Api::default_namespaced(client().await?).create(&PostParams::default(), &map).await?;

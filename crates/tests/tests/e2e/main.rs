@@ -7,3 +7,4 @@ mod gpus;
 mod host;
 mod images;
 mod pods;
+mod servers;

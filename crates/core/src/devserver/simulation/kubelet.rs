@@ -155,6 +155,13 @@ impl Cluster {
             Some(node) => node.readiness = Readiness::Ready,
             None => machine.node = Some(node(&machine.name, number)),
         }
+        let name = machine.name.clone();
+        // What went on running is as it was; the kubelet says so together with its own return.
+        for process in self.processes.iter().filter(|process| process.machine == name) {
+            if let Some(pod) = self.pods.iter_mut().find(|pod| pod.seen.uid == process.pod_uid) {
+                pod.seen.server.as_mut().unwrap().ready = true;
+            }
+        }
         self.changed();
     }
 

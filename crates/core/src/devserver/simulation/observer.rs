@@ -99,8 +99,12 @@ impl Cluster {
         assert_eq!(key, Some(&pod.key), "pod {} has another key than its Secret", pod.seen.name);
     }
 
-    /// No pod is deleted without a reason that the owner would accept.
+    /// No pod is deleted without a reason that the owner would accept, at the time it was decided.
     pub(super) fn check_stop(&self, target: &Target) {
+        self.decided_on.as_deref().unwrap_or(self).check_reason_to_stop(target);
+    }
+
+    fn check_reason_to_stop(&self, target: &Target) {
         let (status, spec) = (self.status(), &self.server().spec);
         let pod = self.pods.iter().find(|pod| pod.seen.uid == target.uid).unwrap();
         let asleep = status.hibernation.as_ref().is_some_and(|hibernation| {

@@ -53,6 +53,7 @@ impl Cluster {
 
     /// Observe, decide, apply, report. Any step may be the last.
     pub(super) fn reconcile(&mut self) {
+        self.decided_on = self.between.is_some().then(|| Box::new(Self { decided_on: None, ..self.clone() }));
         let plan = self.decide();
         let version = self.version;
         self.operator.dirty = false;

@@ -54,7 +54,7 @@ fn play(shape: Shape, queue_first: bool, script: &[Event]) -> Cluster {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Every step is watched by the observer, which is most of this test; here it is only said how it must end.
     #[test]

@@ -97,7 +97,11 @@ impl Cluster {
                 self.operator.die();
                 self.operator.down = true;
             }
-            Event::Down(false) => self.operator.down = false,
+            Event::Down(false) => {
+                // Kubelets do not wait for us: what they could do meanwhile is done.
+                while self.operator.down && self.kubelet() {}
+                self.operator.down = false;
+            }
             Event::Fault(after, fault) => self.fault = Some((self.writes + 1 + after, *fault)),
             Event::Between(after, event) => self.between = Some((self.writes + 1 + after, (**event).clone())),
         }
@@ -128,12 +132,12 @@ impl Cluster {
     pub(super) fn heal(&mut self) {
         self.fault = None;
         self.between = None;
-        self.happen(&Event::Down(false));
-        self.happen(&Event::FlavorBack);
         self.image_trouble = None;
         for at in 0..self.machines.len() {
             self.back(at);
         }
+        self.happen(&Event::FlavorBack);
+        self.happen(&Event::Down(false));
         // Longer than it takes to look for a lost Secret, and shorter than any lifetime here.
         self.pass(Duration::from_secs(300));
     }

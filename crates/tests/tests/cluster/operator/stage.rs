@@ -1,19 +1,27 @@
 //! A stage for the operator: a control plane with ODC installed, nodes, flavors and the user ada.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::Resource;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use odc_api::v1alpha1::{DevServer, DevServerUser, Phase};
+use odc_tests::audit::Request;
 use odc_tests::odc::{self, Operator};
-use odc_tests::{ControlPlane, with_control_plane};
+use odc_tests::{ControlPlane, wait, with_control_plane};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 pub const NAMESPACE: &str = "dev-ada";
+/// Who the operator is to the API server.
+pub const OPERATOR: &str = "system:serviceaccount:odc-system:odc-operator";
 
 pub struct Stage<'a> {
     pub plane: &'a ControlPlane,
@@ -77,7 +85,64 @@ pub fn server(name: &str, changes: Value) -> anyhow::Result<DevServer> {
     Ok(serde_json::from_value(object)?)
 }
 
+/// Waits until an object of any kind, or that there is none, is as it should be; gives it.
+pub async fn until<K>(
+    api: &Api<K>,
+    name: &str,
+    what: &str,
+    holds: impl Fn(Option<&K>) -> bool,
+) -> anyhow::Result<Option<K>>
+where
+    K: Resource + Clone + Debug + Send + Serialize + DeserializeOwned + 'static,
+{
+    match tokio::time::timeout(LIMIT, await_condition(api.clone(), name, holds)).await {
+        Ok(object) => Ok(object?),
+        Err(_) => {
+            let now = api.get_opt(name).await?;
+            anyhow::bail!("{name} is not {what}: {}", serde_json::to_string_pretty(&now)?)
+        }
+    }
+}
+
+/// Waits until there is none of that name.
+pub async fn until_none<K>(api: &Api<K>, name: &str) -> anyhow::Result<()>
+where
+    K: Resource + Clone + Debug + Send + Serialize + DeserializeOwned + 'static,
+{
+    until(api, name, "gone", |object| object.is_none()).await.map(drop)
+}
+
 impl Stage<'_> {
+    /// Everything the operator wrote since so many requests, but for the Lease, which it renews as long as it lives.
+    pub fn written_since(&self, mark: usize) -> anyhow::Result<Vec<String>> {
+        let requests = self.plane.requests()?;
+        let of_operator =
+            |request: &&Request| request.user == OPERATOR && request.is_write() && request.resource != "leases";
+        let line = |request: &Request| {
+            format!("{} {} {}/{} {}", request.verb, request.resource, request.namespace, request.name, request.code)
+        };
+        Ok(requests[mark..].iter().filter(of_operator).map(line).collect())
+    }
+
+    /// Waits until the operator has written nothing for two seconds; gives the place in the record.
+    pub async fn quiet(&self) -> anyhow::Result<usize> {
+        wait::until("quiet", LIMIT, async || {
+            let mark = self.plane.requests()?.len();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let written = self.written_since(mark)?;
+            anyhow::ensure!(written.is_empty(), "the operator still writes: {written:#?}");
+            Ok(mark)
+        })
+        .await
+    }
+
+    /// As if the time of a dead leader were over, so that nobody has to wait for that.
+    pub async fn forget_leader(&self) -> anyhow::Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.plane.client.clone(), "odc-system");
+        leases.delete("odc-operator", &DeleteParams::default()).await?;
+        Ok(())
+    }
+
     /// A claim of ada's that is bound to a volume of its own, which any node reaches.
     pub async fn claim(&self, name: &str) -> anyhow::Result<()> {
         let common = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": ""});

@@ -1,0 +1,142 @@
+//! Quotas of users and teams.
+
+use super::*;
+
+fn devices(devices: u32) -> Quota {
+    Quota { devices: Some(devices), ..Quota::default() }
+}
+
+#[test]
+fn a_quota_holds_at_the_grant_and_holds_nobody_else_up() {
+    let cluster = Cluster::new([gpu_node("n1", 8)])
+        .user_quota("ada", devices(4))
+        .server("has", |server| server.gpus(3).granted(1, &["n1"]))
+        .server("more", |server| server.gpus(2))
+        .server("fits", |server| server.gpus(1))
+        .server("bobs", |server| server.gpus(4).owner("bob"));
+    let after = check(
+        cluster,
+        &[
+            "grant fits on n1",
+            "grant bobs on n1",
+            "wait more #1 QuotaExceeded: The quota of user ada is 4 devices, and this server needs 2 besides the 4 in \
+             use: end or hibernate another one, or ask an administrator to raise the quota.",
+        ],
+    );
+    check(after, &[]);
+}
+
+#[test]
+fn what_is_more_than_the_whole_quota_is_said_so() {
+    let cluster =
+        Cluster::new([gpu_node("n1", 8)]).user_quota("ada", devices(1)).server("s", |server| server.gpus(2).nodes(2));
+    check(
+        cluster,
+        &[
+            "wait s #1 QuotaExceeded: The quota of user ada is 1 device, and this server needs 4: ask for less, or ask an administrator to raise the quota.",
+        ],
+    );
+}
+
+#[test]
+fn the_team_counts_besides_the_user() {
+    let cluster = Cluster::new([gpu_node("n1", 8)])
+        .team_quota("team-vision", devices(4))
+        .server("bobs", |server| server.gpus(4).owner("bob").team("team-vision"))
+        .server("s", |server| server.team("team-vision"))
+        .server("own", |server| server);
+    check(
+        cluster,
+        &[
+            "grant bobs on n1",
+            "grant own on n1",
+            "wait s #1 QuotaExceeded: The quota of team team-vision is 4 devices, and this server needs 1 besides the \
+             4 in use: end or hibernate another one, or ask an administrator to raise the quota.",
+        ],
+    );
+}
+
+#[test]
+fn cpu_and_memory_are_limited_exactly() {
+    let quota = |cpu: &str, memory: &str| {
+        let read = |text: &str| Some(text.parse::<Quantity>().unwrap());
+        let quota = Quota { cpu: read(cpu), memory: read(memory), ..Quota::default() };
+        Cluster::new([cpu_node("n1", 64, 256)])
+            .user_quota("ada", quota)
+            .server("has", |server| server.cpus(4, 16).granted(1, &["n1"]))
+            .server("s", |server| server.cpus(2, 8))
+    };
+    check(quota("6", "24Gi"), &["grant s on n1"]);
+    let help = "end or hibernate another one, or ask an administrator to raise the quota.";
+    check(
+        quota("5.999999999", "24Gi"),
+        &[&format!(
+            "wait s #1 QuotaExceeded: The quota of user ada is 5.999 CPU, and this server needs 2 besides the 4 in \
+             use: {help}"
+        )],
+    );
+    check(
+        quota("6", "23Gi"),
+        &[&format!(
+            "wait s #1 QuotaExceeded: The quota of user ada is 23Gi of memory, and this server needs 8Gi besides the \
+             16Gi in use: {help}"
+        )],
+    );
+}
+
+#[test]
+fn servers_are_counted_in_their_order_asleep_or_not() {
+    let cluster = Cluster::new([gpu_node("n1", 8)])
+        .user_quota("ada", Quota { servers: Some(2), ..Quota::default() })
+        .server("over", |server| Server { ended: true, ..server })
+        .server("asleep", |server| server.want(Want::Rest))
+        .server("second", |server| server)
+        .server("third", |server| server);
+    check(
+        cluster,
+        &[
+            "grant second on n1",
+            "wait third #1 QuotaExceeded: The quota of user ada is 2 servers, sleeping ones included, and this is \
+             number 3: end an earlier one, or ask an administrator to raise the quota.",
+        ],
+    );
+}
+
+#[test]
+fn a_lowered_quota_takes_nothing_away() {
+    let quota = Quota { servers: Some(0), devices: Some(1), ..Quota::default() };
+    let cluster = Cluster::new([gpu_node("n1", 8)])
+        .user_quota("ada", quota)
+        .server("has", |server| server.gpus(4).granted(1, &["n1"]));
+    check(cluster, &[]);
+}
+
+#[test]
+fn who_asks_for_none_of_it_may_go_on_above_the_quota() {
+    let cluster = Cluster::new([gpu_node("n1", 8)])
+        .user_quota("ada", devices(1))
+        .server("has", |server| server.gpus(4).granted(1, &["n1"]))
+        .server("s", |server| server.cpus(1, 1));
+    check(cluster, &["grant s on n1"]);
+}
+
+#[test]
+fn a_quota_that_a_later_server_uses_up_frees_the_nodes_of_the_earlier() {
+    let pool = |node, pool| labelled(node, "pool", pool);
+    let cluster = Cluster::new([pool(gpu_node("n1", 8), "a"), pool(gpu_node("n2", 8), "b")])
+        .user_quota("ada", devices(8))
+        .server("bobs", |server| server.gpus(4).owner("bob").granted(1, &["n1"]))
+        .server("first", |server| server.gpus(8).selects("pool", "a"))
+        .server("second", |server| server.gpus(1).selects("pool", "b"))
+        .server("third", |server| server.gpus(4).owner("bob").selects("pool", "a"));
+    let after = check(
+        cluster,
+        &[
+            "grant second on n2",
+            "grant third on n1",
+            "wait first #1 QuotaExceeded: The quota of user ada is 8 devices, and this server needs 8 besides the 1 in \
+             use: end or hibernate another one, or ask an administrator to raise the quota.",
+        ],
+    );
+    check(after, &[]);
+}

@@ -1,0 +1,263 @@
+//! An operator behind a proxy that can be told to fail it, and what is compared of a run: what it left and what it took.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::{Pod, Secret, Service};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams};
+use odc_api::v1alpha1::Phase;
+use odc_tests::apifault::{Action, Apifault, Fault, Pattern, Plan, Verb};
+use odc_tests::odc::{self, Operator};
+use serde_json::{Value, json};
+
+use super::stage::{LIMIT, NAMESPACE, Stage};
+
+/// What is done to a server, from a state it was brought to without faults.
+#[derive(Clone, Copy, Debug)]
+pub enum Scenario {
+    Create,
+    CreateGang,
+    Hibernate,
+    Wake,
+    Extend,
+    Expire,
+    End,
+    Delete,
+    LoseNode,
+}
+
+impl Scenario {
+    fn spec(self, name: &str) -> Value {
+        match self {
+            Self::Hibernate | Self::Wake => json!({"home": {"claim": name}}),
+            Self::CreateGang => json!({"nodes": 2}),
+            Self::Expire => json!({"lifetime": "1s"}),
+            Self::LoseNode => json!({"flavor": "gpu", "count": 8}),
+            Self::Create | Self::Extend | Self::End | Self::Delete => json!({}),
+        }
+    }
+
+    /// Where it begins; nothing where the server is yet to be made.
+    fn begins_in(self) -> Option<Phase> {
+        match self {
+            Self::Create | Self::CreateGang | Self::Expire => None,
+            Self::Wake => Some(Phase::Hibernated),
+            _ => Some(Phase::Running),
+        }
+    }
+
+    pub async fn act(self, stage: &Stage<'_>, name: &str) -> anyhow::Result<()> {
+        match self {
+            Self::Create | Self::CreateGang | Self::Expire => stage.create(name, self.spec(name)).await.map(drop),
+            Self::Hibernate => stage.change(name, json!({"desired": "Hibernated"})).await.map(drop),
+            Self::Wake => stage.change(name, json!({"desired": "Running"})).await.map(drop),
+            Self::Extend => stage.change(name, json!({"lifetime": "20h"})).await.map(drop),
+            Self::End => stage.change(name, json!({"desired": "Ended"})).await.map(drop),
+            Self::Delete => stage.servers.delete(name, &DeleteParams::default()).await.map(drop).map_err(Into::into),
+            Self::LoseNode => {
+                let server = stage.servers.get(name).await?;
+                let nodes = server.status.and_then(|status| status.admission).unwrap_or_default().nodes;
+                stage.plane.silence_node(nodes.first().context("it has a node")?).await
+            }
+        }
+    }
+
+    pub async fn until_done(self, stage: &Stage<'_>, name: &str) -> anyhow::Result<()> {
+        let settled = |phase: Phase| {
+            move |server: &odc_api::v1alpha1::DevServer| {
+                let Some(status) = &server.status else { return false };
+                let held = status.admission.as_ref().is_some_and(|admission| !admission.nodes.is_empty());
+                status.phase == Some(phase)
+                    && status.observed_generation == server.metadata.generation
+                    && held == (phase == Phase::Running)
+            }
+        };
+        match self {
+            Self::Create | Self::CreateGang | Self::Wake => {
+                stage.until(name, "running", settled(Phase::Running)).await.map(drop)
+            }
+            Self::Hibernate => stage.until(name, "asleep", settled(Phase::Hibernated)).await.map(drop),
+            Self::Extend => {
+                let extended = |server: &odc_api::v1alpha1::DevServer| {
+                    let granted =
+                        server.status.as_ref().and_then(|status| status.lifetime).map(|lifetime| lifetime.granted);
+                    granted.is_some_and(|granted| granted.to_string() == "20h")
+                };
+                stage.until(name, "extended", extended).await.map(drop)
+            }
+            Self::Expire => stage.until(name, "expired", settled(Phase::Expired)).await.map(drop),
+            Self::End => stage.until(name, "ended", settled(Phase::Cancelled)).await.map(drop),
+            Self::Delete => {
+                stage.until_gone(name).await?;
+                stage.until_pod(&format!("{name}-0"), "gone", |pod| pod.is_none()).await
+            }
+            Self::LoseNode => {
+                let moved = |server: &odc_api::v1alpha1::DevServer| {
+                    settled(Phase::Running)(server)
+                        && server
+                            .status
+                            .as_ref()
+                            .and_then(|status| status.admission.as_ref())
+                            .is_some_and(|admission| admission.run == 2)
+                };
+                stage.until(name, "moved", moved).await.map(drop)
+            }
+        }
+    }
+}
+
+/// An operator behind a proxy that can be told to fail it.
+pub struct Rig<'a> {
+    pub stage: &'a Stage<'a>,
+    pub proxy: Apifault,
+    pub operator: Operator,
+}
+
+/// What a run left and what it took: objects without what differs between runs, creates and deletes of each.
+#[derive(Debug, PartialEq)]
+pub struct Ending {
+    objects: BTreeMap<String, Value>,
+    made: BTreeMap<String, usize>,
+}
+
+impl<'a> Rig<'a> {
+    pub async fn start(stage: &'a Stage<'a>) -> anyhow::Result<Self> {
+        let proxy = Apifault::start(&stage.plane.kubeconfig, Plan::default()).await?;
+        proxy.kubeconfig(&stage.kubeconfig, Some(&odc::token(&stage.plane.client).await?))?;
+        let operator = Operator::spawn(&stage.kubeconfig, &stage.directory, &odc::short_times())?;
+        let mut rig = Self { stage, proxy, operator };
+        rig.watch_client()?;
+        rig.operator.until_ready().await?;
+        stage.user_ready("ada").await?;
+        Ok(rig)
+    }
+
+    fn watch_client(&mut self) -> anyhow::Result<()> {
+        self.proxy.client(self.operator.child.id().context("the operator runs")?)
+    }
+
+    /// The old one is dead, so nobody has to wait until its lease is over.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.operator.kill().await?;
+        self.stage.forget_leader().await?;
+        self.operator = Operator::spawn(&self.stage.kubeconfig, &self.stage.directory, &odc::short_times())?;
+        self.watch_client()?;
+        self.operator.until_ready().await
+    }
+
+    /// Brings a server to where a scenario begins.
+    pub async fn prepare(&self, scenario: Scenario, name: &str) -> anyhow::Result<()> {
+        let stage = self.stage;
+        if matches!(scenario, Scenario::Hibernate | Scenario::Wake) {
+            stage.claim(name).await?;
+        }
+        if scenario.begins_in().is_some() {
+            stage.create(name, scenario.spec(name)).await?;
+            stage.until_phase(name, Phase::Running).await?;
+        }
+        if scenario.begins_in() == Some(Phase::Hibernated) {
+            stage.change(name, json!({"desired": "Hibernated"})).await?;
+            stage.until_phase(name, Phase::Hibernated).await?;
+        }
+        Ok(())
+    }
+
+    /// What it came to, seen once nothing changes any more.
+    pub async fn ending(&self, name: &str, since: usize) -> anyhow::Result<Ending> {
+        let objects = objects(self.stage, name).await?;
+        let mut made = BTreeMap::new();
+        for entry in self.proxy.trace().into_iter().skip(since) {
+            let done = entry.server_code.is_some_and(|code| code < 300);
+            let counted = matches!(entry.verb, Verb::Create | Verb::Delete) && entry.resource != "events.events.k8s.io";
+            if let Some(rest) =
+                entry.name.strip_prefix(name).filter(|_| done && counted && entry.namespace == NAMESPACE)
+            {
+                *made.entry(format!("{:?} {} *{rest}", entry.verb, entry.resource)).or_default() += 1;
+            }
+        }
+        Ok(Ending { objects, made })
+    }
+
+    /// Runs it and gives the number of writes it took, and its ending.
+    pub async fn reference(&self, scenario: Scenario) -> anyhow::Result<(usize, Ending)> {
+        let name = "ref";
+        self.prepare(scenario, name).await?;
+        let (since, before) = (self.proxy.trace().len(), self.proxy.writes().len());
+        scenario.act(self.stage, name).await?;
+        scenario.until_done(self.stage, name).await?;
+        let writes = self.proxy.writes().into_iter().skip(before).filter(|entry| entry.name.starts_with(name)).count();
+        Ok((writes, self.ending(name, since).await?))
+    }
+
+    pub async fn with_fault(
+        &mut self,
+        scenario: Scenario,
+        name: &str,
+        k: u64,
+        action: Action,
+    ) -> anyhow::Result<Ending> {
+        self.prepare(scenario, name).await?;
+        let since = self.proxy.trace().len();
+        let fired = self.proxy.fired();
+        let of = Pattern { name_prefix: Some(name.into()), ..Pattern::default() };
+        self.proxy.add(Fault::write(k).of(of).after(action.clone()));
+        scenario.act(self.stage, name).await?;
+        // A phase that passed quickly this time was not written, and then there is no k-th write: that run is one without
+        // a fault, and must end as the others.
+        tokio::select! {
+            fired = self.proxy.until_fired(fired + 1, LIMIT) => {
+                fired?;
+                if matches!(action, Action::Kill) {
+                    self.restart().await?;
+                }
+            }
+            done = scenario.until_done(self.stage, name) => done?,
+        }
+        scenario.until_done(self.stage, name).await?;
+        self.ending(name, since).await
+    }
+}
+
+/// Everything of a server, without what differs from run to run.
+async fn objects(stage: &Stage<'_>, name: &str) -> anyhow::Result<BTreeMap<String, Value>> {
+    let mut all = BTreeMap::new();
+    if let Some(server) = stage.servers.get_opt(name).await? {
+        let status = server.status.unwrap_or_default();
+        let conditions: BTreeMap<String, String> = status
+            .conditions
+            .iter()
+            .map(|condition| (condition.type_.clone(), format!("{} {}", condition.status, condition.reason)))
+            .collect();
+        let admission = status.admission.unwrap_or_default();
+        all.insert(
+            "server".into(),
+            json!({
+                "phase": status.phase,
+                "conditions": conditions,
+                "flavor": status.flavor,
+                "lifetime": status.lifetime,
+                "run": admission.run,
+                "nodes": admission.nodes.len(),
+                "waits": admission.message,
+                "hibernation": status.hibernation.map(|hibernation| hibernation.by),
+                "pods": status.pods.iter().map(|pod| (pod.run, pod.ready)).collect::<Vec<_>>(),
+                "hostKey": status.access.is_some_and(|access| access.host_key.is_some()),
+                "finished": status.finished_at.is_some(),
+                "runs": status.running_since.is_some() && status.expires_at.is_some(),
+            }),
+        );
+    }
+    let list = ListParams::default().labels(&format!("odc.dev/server={name}"));
+    for pod in Api::<Pod>::namespaced(stage.plane.client.clone(), NAMESPACE).list(&list).await? {
+        let run = pod.annotations().get("odc.dev/run").cloned();
+        all.insert(format!("pod {}", &pod.name_any()[name.len()..]), json!({"run": run}));
+    }
+    for service in Api::<Service>::namespaced(stage.plane.client.clone(), NAMESPACE).list(&list).await? {
+        all.insert("service".into(), json!(service.spec.and_then(|spec| spec.ports)));
+    }
+    for secret in Api::<Secret>::namespaced(stage.plane.client.clone(), NAMESPACE).list(&list).await? {
+        all.insert("secret".into(), json!(secret.data.unwrap_or_default().keys().collect::<Vec<_>>()));
+    }
+    Ok(all)
+}
