@@ -168,6 +168,14 @@ impl Context {
         self.cluster.users.get(&ObjectRef::new(name))
     }
 
+    /// Whose a namespace is: it needs the user's name and our label. One that has only the name is somebody else's, and
+    /// so is what is in it.
+    pub fn owner(&self, namespace: &str) -> Option<Arc<DevServerUser>> {
+        let owner = odc_api::namespace::owner(namespace)?;
+        let place = self.cluster.namespaces.get("", namespace)?;
+        self.user(owner.as_str()).filter(|_| place.label(odc_api::label::OWNER) == Some(owner.as_str()))
+    }
+
     pub fn server(&self, namespace: &str, name: &str) -> Option<Arc<DevServer>> {
         self.cluster.servers.get(&ObjectRef::new(name).within(namespace))
     }

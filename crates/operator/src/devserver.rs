@@ -93,8 +93,7 @@ async fn carry_out(server: &DevServer, ctx: &Context, plan: Plan) -> Result<Acti
 
 /// Only in the namespaces of users may we write events.
 fn is_somebodys(ctx: &Context, server: &DevServer) -> bool {
-    let owner = server.metadata.namespace.as_deref().and_then(odc_api::namespace::owner);
-    owner.is_some_and(|owner| ctx.user(owner.as_str()).is_some())
+    server.metadata.namespace.as_deref().is_some_and(|namespace| ctx.owner(namespace).is_some())
 }
 
 /// The status without what the queue writes.

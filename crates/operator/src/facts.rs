@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use odc_api::name::FlavorName;
-use odc_api::namespace;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
 use odc_core::devserver::validate::{self, ClaimFact, Facts};
 use odc_core::{holder, seen};
@@ -30,14 +29,13 @@ struct KnownClaim {
 impl Known {
     pub fn of(ctx: &Context, server: &DevServer) -> Self {
         let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
-        let owner = namespace::owner(namespace);
         let flavors = ctx.cluster.flavors.all();
         let had = server.status.as_ref().and_then(|status| status.flavor.as_ref());
         let flavor = had.or(server.spec.flavor.as_ref()).and_then(|name| flavors.get(name));
         let claims = validate::claims(server, flavor.map(|flavor| &flavor.spec));
         let claims = claims.into_iter().map(|name| KnownClaim::of(ctx, server, namespace, name)).collect();
         Self {
-            user: owner.and_then(|owner| ctx.user(owner.as_str())),
+            user: ctx.owner(namespace),
             team: server.spec.team.as_ref().and_then(|team| ctx.cluster.teams.get("", team.as_str())),
             flavors,
             claims,

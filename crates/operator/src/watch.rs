@@ -291,6 +291,13 @@ async fn namespaces(ctx: Arc<Context>) {
         if let Some(owner) = namespace::owner(&change.key.1) {
             ctx.look_at_user(owner.as_str());
             let _ = ctx.triggers.namespaces.send(change.key.1.clone());
+            // Servers are whose namespace it is.
+            let mark =
+                |place: Option<&seen::Child>| place.and_then(|place| place.label(label::OWNER).map(str::to_owned));
+            if mark(change.old) != mark(change.new) {
+                look_at_servers(&ctx, |server| server.metadata.namespace.as_ref() == Some(&change.key.1));
+                ctx.look_at_queue();
+            }
         }
     };
     follow(api, config(), &ctx.cluster.namespaces, project, dynamic).await;

@@ -177,7 +177,7 @@ impl<'a> Decision<'a> {
     }
 
     fn run(&self, grant: Option<&Admission>) -> Plan {
-        if let Some(plan) = self.lost() {
+        if let Some(plan) = self.lost(grant) {
             return plan;
         }
         let Some(grant) = grant else { return self.wait() };
@@ -238,10 +238,11 @@ impl<'a> Decision<'a> {
         self.told(outlook.failing(Reason::PodGone, message, None), vec![], self.node_watch())
     }
 
-    /// Pods on a node that does not come back. The queue takes the grant back; here the pods are cleared away.
-    fn lost(&self) -> Option<Plan> {
-        let node = self.lost_nodes().next()?;
-        let message = describe::node_lost(node, self.has_disk());
+    /// A node that does not come back. The queue takes the grant back; here the pods are cleared away.
+    fn lost(&self, grant: Option<&Admission>) -> Option<Plan> {
+        let with_pods = self.lost_nodes().next().map(|node| describe::node_lost(node, self.has_disk()));
+        let granted = || grant.and_then(|grant| grant.nodes.iter().find(|node| self.is_lost(node)));
+        let message = with_pods.or_else(|| granted().map(|node| describe::node_lost(node, false)))?;
         let outlook = Outlook::new(Phase::Queued, Reason::NodeLost, message.clone());
         let outlook = outlook.failing(Reason::NodeLost, message, None);
         Some(self.noted(outlook, self.stop_pods(), self.node_watch()))

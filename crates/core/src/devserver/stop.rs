@@ -30,6 +30,10 @@ impl<'a> Decision<'a> {
         parts::lost_node(pod, &self.seen.nodes, self.settings.lost_after, self.now)
     }
 
+    pub(super) fn is_lost(&self, node: &str) -> bool {
+        parts::is_lost(self.seen.nodes.get(node).copied(), self.settings.lost_after, self.now)
+    }
+
     /// Nodes that took pods of ours with them. A pod that was over before has nothing left to lose.
     pub(super) fn lost_nodes(&self) -> impl Iterator<Item = &'a str> {
         self.parts.all().filter(|pod| !pod.is_over()).filter_map(|pod| self.lost_node(pod))

@@ -57,7 +57,7 @@ impl Cluster {
         match old.phase {
             Some(old) if old == new_phase => {}
             Some(old) => assert!(new_phase.may_follow(old), "{new_phase} after {old}"),
-            None => assert!(!new_phase.terminal() || new_phase == Phase::Cancelled, "{new_phase} at first"),
+            None => assert!(new_phase != Phase::Expired, "{new_phase} at first"),
         }
         assert!(!old.phase.is_some_and(Phase::terminal), "an ended server changes: {old:?} to {new:?}");
         assert!(new_phase != Phase::Failed || self.observer.may_fail, "failed: {:?}", new.last_failure);
@@ -113,7 +113,8 @@ impl Cluster {
         let stopping = status.phase == Some(Phase::Stopping) || status.phase.is_some_and(Phase::terminal);
         let admission = status.admission.clone().unwrap_or_default();
         let of_run = !admission.nodes.is_empty() && pod.details().run == Some(admission.run);
-        let lost = self.pods.iter().filter_map(|pod| pod.seen.node.as_ref()).any(|node| self.is_lost(node));
+        let mut nodes = self.pods.iter().filter_map(|pod| pod.seen.node.as_ref()).chain(&admission.nodes);
+        let lost = nodes.any(|node| self.is_lost(node));
         let keyless = self.secret.is_none();
         let fine = spec.desired != Desired::Running || asleep || stopping || !of_run || lost || keyless;
         assert!(fine, "{} is stopped for no reason: {status:#?}", target.name);

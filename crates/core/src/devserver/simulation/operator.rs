@@ -53,8 +53,11 @@ impl Cluster {
 
     /// Observe, decide, apply, report. Any step may be the last.
     pub(super) fn reconcile(&mut self) {
-        self.decided_on = self.between.is_some().then(|| Box::new(Self { decided_on: None, ..self.clone() }));
         let plan = self.decide();
+        self.decided_on = (plan.writes.len() > 1 || self.between.is_some()).then(|| {
+            self.decided_on = None;
+            Box::new(self.clone())
+        });
         let version = self.version;
         self.operator.dirty = false;
         self.operator.due = None;

@@ -36,7 +36,11 @@ fn of_equal_nodes_that_with_less_cpu_is_taken() {
 
 #[test]
 fn servers_without_devices_leave_nodes_with_devices_alone() {
-    let cluster = Cluster::new([gpu_node("a-gpu", 8), cpu_node("b-cpu", 4, 16), cpu_node("c-cpu", 4, 16)])
+    // Though it is the fullest.
+    let mut gpus = gpu_node("a-gpu", 8);
+    gpus.allocatable.cpu = 4_000;
+    let cluster = Cluster::new([gpus, cpu_node("b-cpu", 4, 16), cpu_node("c-cpu", 4, 16)])
+        .server("has", |server| server.granted(1, &["a-gpu"]))
         .server("one", |server| server.cpus(2, 4))
         .server("two", |server| server.cpus(2, 4))
         .server("three", |server| server.cpus(4, 4))
