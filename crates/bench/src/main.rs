@@ -1,15 +1,29 @@
-//! `./dev bench`: what a local cloud costs in time, memory and disk.
+//! `./dev bench`: what a local cloud costs in time, memory and disk, and what the operator makes of an API server.
 //!
 //! Times mean little on a shared machine, so each is also given as a multiple of a yardstick of the same run: how long
-//! etcd and the API server alone need, which no cluster can do without.
+//! etcd and the API server alone need, which no cluster can do without; or how much the API server can write.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod local;
+mod operator;
 
 use std::process::ExitCode;
 
+/// How many servers the operator gets in the end.
+const SERVERS: usize = 10_000;
+
 #[tokio::main]
 async fn main() -> ExitCode {
-    match local::run().await {
+    let asked = std::env::args().nth(1).unwrap_or_default();
+    let report = match asked.as_str() {
+        "local" => local::run().await,
+        "operator" => {
+            operator::run(std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(SERVERS)).await
+        }
+        _ => Err(anyhow::anyhow!("name what to measure: local or operator")),
+    };
+    match report {
         Ok(report) => {
             use std::io::Write as _;
             // A closed pipe has seen enough.

@@ -10,10 +10,14 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_stream::StreamExt as _;
 
 pub const PLAYER: &str = "odc-pod-player";
+
+/// Pods seen to at once.
+const HANDS: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct PodPlayer {
@@ -42,6 +46,7 @@ impl PodPlayer {
 
 async fn play(client: Client, ignored: Arc<Mutex<HashSet<String>>>) {
     let pods: Api<Pod> = Api::all(client.clone());
+    let hands = Arc::new(Semaphore::new(HANDS));
     let mut changes = Box::pin(watcher(pods, watcher::Config::default()).default_backoff().touched_objects());
     while let Some(change) = changes.next().await {
         // A broken watch is made anew by the watcher itself.
@@ -50,8 +55,14 @@ async fn play(client: Client, ignored: Arc<Mutex<HashSet<String>>>) {
         if lock(&ignored).contains(&node) {
             continue;
         }
-        // A pod that changed meanwhile comes again; one that is gone needs nothing.
-        let _ = act(&client, &pod).await;
+        // As many kubelets would, side by side.
+        let Ok(hand) = hands.clone().acquire_owned().await else { continue };
+        let client = client.clone();
+        tokio::spawn(async move {
+            // A pod that changed meanwhile comes again; one that is gone needs nothing.
+            let _ = act(&client, &pod).await;
+            drop(hand);
+        });
     }
 }
 

@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("odc-local", &[]),
     ("odc-operator", &["odc-api", "odc-core"]),
     // These two may use everything, and nothing uses them.
-    ("odc-bench", &["odc-local", "odc-tests"]),
+    ("odc-bench", &["odc-api", "odc-local", "odc-tests"]),
     ("odc-tests", &["odc-api", "odc-local"]),
 ];
 

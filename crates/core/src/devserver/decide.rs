@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use odc_api::text::Text;
 use odc_api::v1alpha1::condition::Reason;
-use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause, Phase};
+use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause, Phase, ServerPod};
 
 use super::goal::{End, Goal, goal};
 use super::parts::{self, Parts};
@@ -81,8 +82,8 @@ impl<'a> Decision<'a> {
         if self.stored_phase().is_some_and(Phase::terminal) || holders.is_empty() {
             return plan;
         }
-        let outlook = Outlook::new(Phase::Stopping, Reason::Stopping, describe::held_back(&holders)).urgent();
-        self.told(outlook, plan.writes, plan.again)
+        let outlook = Outlook::new(Phase::Stopping, Reason::Stopping, describe::held_back(&holders)).held_back();
+        self.told(&outlook, plan.writes, plan.again)
     }
 
     /// Terminal phases are final. What is left of it is cleared away, and after a day the object itself.
@@ -122,16 +123,16 @@ impl<'a> Decision<'a> {
         if end == End::Expired && self.stored_phase() != Some(Phase::Stopping) {
             // Stored before anything stops: from here on nobody can extend it, and until here everybody could.
             let outlook = outlook(Phase::Stopping, describe::STOPPING.into());
-            return self.told(outlook, vec![], Again::After(Duration::ZERO));
+            return self.told(&outlook, vec![], Again::After(Duration::ZERO));
         }
         if !self.parts.none_left() {
             let outlook = outlook(Phase::Stopping, self.stopping_message(describe::STOPPING));
-            return self.told(outlook, self.stop_pods(), self.node_watch());
+            return self.told(&outlook, self.stop_pods(), self.node_watch());
         }
         if self.grant().is_some() {
             return Plan { phase: Some(Phase::Stopping), ..Plan::nothing() };
         }
-        self.told(outlook(phase, message.into()), vec![], Again::After(self.settings.keep_ended))
+        self.told(&outlook(phase, message.into()), vec![], Again::After(self.settings.keep_ended))
     }
 
     /// In order, as when ending. What the spec does not say is stored first.
@@ -145,19 +146,18 @@ impl<'a> Decision<'a> {
         if cause != HibernationCause::User && !intended {
             // Only the status says so, so it says so before anything stops.
             let outlook = Outlook::new(Phase::Hibernating, reason, describe::HIBERNATING.into()).asleep(cause);
-            return self.told(outlook, vec![], Again::After(Duration::ZERO));
+            return self.told(&outlook, vec![], Again::After(Duration::ZERO));
         }
         if !self.parts.none_left() {
-            let outlook =
-                Outlook::new(Phase::Hibernating, reason, self.stopping_message(describe::HIBERNATING));
+            let outlook = Outlook::new(Phase::Hibernating, reason, self.stopping_message(describe::HIBERNATING));
             let outlook = if intended { outlook.asleep(cause) } else { outlook };
-            return self.told(outlook, self.stop_pods(), self.node_watch());
+            return self.told(&outlook, self.stop_pods(), self.node_watch());
         }
         if self.grant().is_some() {
             return Plan { phase: Some(Phase::Hibernating), ..Plan::nothing() };
         }
         let outlook = Outlook::new(Phase::Hibernated, reason, describe::asleep(cause).into()).asleep(cause);
-        self.told(outlook, vec![], Again::OnChange)
+        self.told(&outlook, vec![], Again::OnChange)
     }
 
     /// Waits until somebody mends the request, or what it needs.
@@ -165,7 +165,7 @@ impl<'a> Decision<'a> {
         let reason = violations.first().map_or(Reason::Invalid, |violation| violation.reason);
         let message = violations.iter().map(|violation| violation.message.as_str()).collect::<Vec<_>>().join(" ");
         let outlook = Outlook::new(self.before_the_queue(), reason, message).refused();
-        self.told(outlook, writes, self.node_watch())
+        self.told(&outlook, writes, self.node_watch())
     }
 
     /// A server that was further once does not go back to the beginning.
@@ -196,10 +196,22 @@ impl<'a> Decision<'a> {
         if let Some(fatal) = troubles.iter().find(|trouble| trouble.fatal && !was_ready) {
             return self.fail(fatal);
         }
-        if was_ready && self.parts.current.iter().all(Option::is_some) && !self.wants_the_secret() {
+        let same = self.parts.current.iter().all(|pod| pod.is_some_and(|pod| self.is_known(pod)));
+        if was_ready && same && !self.wants_the_secret() {
             return self.restarting(&troubles);
         }
         self.start(grant, troubles.first())
+    }
+
+    /// Whether this is a pod that people were told of, and not one that took its place. Pods of a run have the same
+    /// names, but each has its own address.
+    fn is_known(&self, pod: &Pod) -> bool {
+        let Some(details) = &pod.server else { return false };
+        let is_it = |told: &ServerPod| {
+            let address = told.ip.as_ref().map(Text::as_str);
+            told.name == pod.name && Some(told.run) == details.run && address == details.ip.as_deref()
+        };
+        self.stored().is_some_and(|status| status.pods.iter().any(is_it))
     }
 
     /// Waits for the queue, or for what the queue waits for.
@@ -215,8 +227,7 @@ impl<'a> Decision<'a> {
                 (Outlook::new(Phase::Queued, Reason::Booked, describe::BOOKED.into()), Again::After(until))
             }
             (None, None) => {
-                let (reason, message) =
-                    describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
+                let (reason, message) = describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
                 (Outlook::new(Phase::Queued, reason, message), Again::OnChange)
             }
         };
@@ -225,9 +236,9 @@ impl<'a> Decision<'a> {
         match self.parts.surplus.iter().find(|pod| pod.is_over()) {
             Some(over) => {
                 let outlook = outlook.failing(Reason::PodGone, describe::pod_over(over), None);
-                self.noted(outlook, self.stop_pods(), again)
+                self.noted(&outlook, self.stop_pods(), again)
             }
-            None => self.told(outlook, self.stop_pods(), again),
+            None => self.told(&outlook, self.stop_pods(), again),
         }
     }
 
@@ -235,7 +246,7 @@ impl<'a> Decision<'a> {
     fn back_to_the_queue(&self, over: &Pod) -> Plan {
         let message = describe::pod_over(over);
         let outlook = Outlook::new(Phase::Queued, Reason::PodGone, message.clone());
-        self.told(outlook.failing(Reason::PodGone, message, None), vec![], self.node_watch())
+        self.told(&outlook.failing(Reason::PodGone, message, None), vec![], self.node_watch())
     }
 
     /// A node that does not come back. The queue takes the grant back; here the pods are cleared away.
@@ -245,12 +256,12 @@ impl<'a> Decision<'a> {
         let message = with_pods.or_else(|| granted().map(|node| describe::node_lost(node, false)))?;
         let outlook = Outlook::new(Phase::Queued, Reason::NodeLost, message.clone());
         let outlook = outlook.failing(Reason::NodeLost, message, None);
-        Some(self.noted(outlook, self.stop_pods(), self.node_watch()))
+        Some(self.noted(&outlook, self.stop_pods(), self.node_watch()))
     }
 
     fn running(&self) -> Plan {
         let outlook = Outlook::new(Phase::Running, Reason::Running, describe::RUNNING.into());
-        self.told(outlook, self.upkeep(), self.next_stage().or(self.node_watch()))
+        self.told(&outlook, self.upkeep(), self.next_stage().or(self.node_watch()))
     }
 
     /// A container of a server that was ready is being started again where it is.
@@ -263,13 +274,13 @@ impl<'a> Decision<'a> {
             (None, None) => (Reason::Restarting, describe::RESTARTING.to_owned()),
         };
         let again = self.next_stage().or(self.node_watch()).or(self.secret_doubt());
-        self.told(Outlook::new(Phase::Running, reason, message), self.upkeep(), again)
+        self.told(&Outlook::new(Phase::Running, reason, message), self.upkeep(), again)
     }
 
     pub(super) fn fail(&self, trouble: &Trouble) -> Plan {
         let outlook = Outlook::new(Phase::Failed, trouble.reason, trouble.message.clone());
         let outlook = outlook.failing(trouble.reason, trouble.message.clone(), trouble.log.clone());
         // The pods go afterwards: the end is stored first, so that it is the end whatever happens.
-        self.told(outlook, vec![], Again::After(Duration::ZERO))
+        self.told(&outlook, vec![], Again::After(Duration::ZERO))
     }
 }

@@ -178,7 +178,12 @@ mod tests {
             check(&waking(asleep(by, None), "b"), None, 0, Goal::Run);
             check(&asleep(by, Some("a")), None, 0, Goal::Run);
         }
-        check(&waking(asleep(Idle, None), "b").desired(Desired::Hibernated), None, 0, Goal::Sleep(HibernationCause::User));
+        check(
+            &waking(asleep(Idle, None), "b").desired(Desired::Hibernated),
+            None,
+            0,
+            Goal::Sleep(HibernationCause::User),
+        );
     }
 
     #[test]

@@ -19,8 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::{DevServer, DevServerStatus, Phase};
 use serde_json::Value;
 
-use super::Settings;
-use super::fixtures::{Request, at, settings};
+use super::fixtures::{Request, at};
 use crate::amounts::Amounts;
 use crate::seen::{self, Node, Readiness};
 use api::Fault;
@@ -132,10 +131,6 @@ impl Cluster {
         self.server().status.as_ref().and_then(|status| status.phase)
     }
 
-    fn settings(&self) -> Settings {
-        settings()
-    }
-
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
@@ -176,7 +171,8 @@ impl Cluster {
             rounds += 1;
             assert!(rounds < 60, "the cluster does not come to rest: {:?}", self.observer.log);
             self.work();
-            if !self.kubelet() && !(self.operator.dirty && !self.operator.down && !self.deleted) {
+            let moved = self.kubelet();
+            if !moved && (!self.operator.dirty || self.operator.down || self.deleted) {
                 break;
             }
         }

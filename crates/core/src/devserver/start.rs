@@ -9,7 +9,6 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::annotation;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Admission, Phase};
-use serde_json::Value;
 
 use super::decide::Decision;
 use super::status::Outlook;
@@ -68,11 +67,11 @@ impl Decision<'_> {
                 // The answer to a Secret tells the key that counts, and with it the pods follow.
                 let at_once = forgets || writes.iter().any(makes_secret);
                 let again = if at_once { Some(Duration::ZERO) } else { left }.map_or(Again::OnChange, Again::After);
-                self.told(outlook, writes, again.or(self.node_watch()).or(self.secret_doubt()))
+                self.told(&outlook, writes, again.or(self.node_watch()).or(self.secret_doubt()))
             }
             Err(Blocked::Taken(_)) => {
                 let again = left.map_or(Again::OnChange, Again::After);
-                self.told(outlook, vec![], again.or(self.secret_doubt()))
+                self.told(&outlook, vec![], again.or(self.secret_doubt()))
             }
             Err(Blocked::Ask(question)) => {
                 Plan { ask: Some(question), phase: Some(Phase::Starting), ..Plan::nothing() }
@@ -269,7 +268,7 @@ fn is_ours(child: &Child, uid: &str) -> bool {
     let owners = child.body["metadata"]["ownerReferences"].as_array();
     match owners.into_iter().flatten().find(|owner| owner["controller"] == true) {
         Some(controller) => controller["uid"] == uid,
-        None => child.body["metadata"]["annotations"][annotation::SERVER_UID] == Value::from(uid),
+        None => child.body["metadata"]["annotations"][annotation::SERVER_UID] == uid,
     }
 }
 

@@ -25,58 +25,66 @@ pub(super) struct Outlook {
     /// Of the conditions that do not hold, and of the timeline.
     pub reason: Reason,
     pub message: String,
-    refused: bool,
-    used_up: bool,
-    asleep: Option<HibernationCause>,
-    failure: Option<(Reason, String, Option<String>)>,
-    /// The host key is lost.
-    keyless: bool,
-    /// Written although it may pass.
-    urgent: bool,
+    news: Option<News>,
+}
+
+/// What must be stored besides, and at once, even if the phase may pass: the next decision builds on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum News {
+    Refused,
+    UsedUp,
+    Asleep(HibernationCause),
+    Failure(Reason, String, Option<String>),
+    KeyLost,
+    HeldBack,
 }
 
 impl Outlook {
     pub(super) fn new(phase: Phase, reason: Reason, message: String) -> Self {
-        let (refused, used_up, keyless, urgent) = (false, false, false, false);
-        Self { phase, reason, message, refused, used_up, asleep: None, failure: None, keyless, urgent }
+        Self { phase, reason, message, news: None }
+    }
+
+    fn with(self, news: News) -> Self {
+        Self { news: Some(news), ..self }
     }
 
     /// The request cannot be granted as it is.
     pub(super) fn refused(self) -> Self {
-        Self { refused: true, urgent: true, ..self }
+        self.with(News::Refused)
     }
 
     /// Its time is over: nothing may be extended any more.
     pub(super) fn used_up(self) -> Self {
-        Self { used_up: true, urgent: true, ..self }
+        self.with(News::UsedUp)
     }
 
     pub(super) fn asleep(self, cause: HibernationCause) -> Self {
-        Self { asleep: Some(cause), urgent: true, ..self }
+        self.with(News::Asleep(cause))
     }
 
+    /// What went wrong must not be forgotten because the next step follows quickly.
     pub(super) fn failing(self, reason: Reason, message: String, log: Option<String>) -> Self {
-        // Written at once: what went wrong must not be forgotten because the next step follows quickly.
-        Self { failure: Some((reason, message, log)), urgent: true, ..self }
+        self.with(News::Failure(reason, message, log))
     }
 
     /// What is stored of the host key is no longer so.
     pub(super) fn without_key(self) -> Self {
-        Self { keyless: true, urgent: true, ..self }
+        self.with(News::KeyLost)
     }
 
-    pub(super) fn urgent(self) -> Self {
-        Self { urgent: true, ..self }
+    /// It was deleted, and somebody keeps it.
+    pub(super) fn held_back(self) -> Self {
+        self.with(News::HeldBack)
     }
 
     pub(super) fn is_refused(&self) -> bool {
-        self.refused
+        self.news == Some(News::Refused)
     }
 
     /// Left by itself, often at once; only worth a write when it lasts.
     pub(super) fn may_pass(&self) -> bool {
         let passing = matches!(self.phase, Phase::Queued | Phase::Starting | Phase::Hibernating | Phase::Stopping);
-        passing && !self.urgent
+        passing && self.news.is_none()
     }
 }
 
@@ -111,25 +119,28 @@ pub(super) fn compose(
     if outlook.phase.terminal() {
         status.finished_at.get_or_insert_with(|| stored(now));
     }
-    status.hibernation = outlook.asleep.map(|by| hibernation(server, by, now));
-    if let Some((reason, message, log)) = &outlook.failure {
+    status.hibernation = match outlook.news {
+        Some(News::Asleep(by)) => Some(hibernation(server, by, now)),
+        _ => None,
+    };
+    if let Some(News::Failure(reason, message, log)) = &outlook.news {
         set_failure(&mut status, *reason, message, log.as_deref(), now);
     }
     count(&mut status, parts);
     status.pods = pods(outlook.phase, parts);
-    match (host_key, &mut status.access) {
-        (_, Some(access)) if outlook.keyless => access.host_key = None,
-        (Some(key), access) if !outlook.keyless => {
-            access.get_or_insert_with(ServerAccess::default).host_key = Some(key.as_str().into());
-        }
-        _ => {}
-    }
-    status.access = status.access.filter(|access| *access != ServerAccess::default());
+    let host_key = host_key.filter(|_| outlook.news != Some(News::KeyLost));
+    status.access = access(status.access, host_key);
     let made = Conditions { outlook, checked, generation, now };
     for condition in made.all(&status, settings) {
         condition::set(&mut status.conditions, condition);
     }
     status
+}
+
+/// How to get in; nothing if there is nothing to tell.
+fn access(before: Option<ServerAccess>, host_key: Option<String>) -> Option<ServerAccess> {
+    let host_key = host_key.map(|key| key.as_str().into());
+    Some(ServerAccess { host_key, ..before.unwrap_or_default() }).filter(|access| *access != ServerAccess::default())
 }
 
 fn hibernation(server: &DevServer, by: HibernationCause, now: Timestamp) -> Hibernation {
@@ -200,7 +211,7 @@ impl Conditions<'_> {
         all
     }
 
-    fn new(&self, kind: Type, holds: bool, reason: Reason, message: &str) -> Condition {
+    fn one(&self, kind: Type, holds: bool, reason: Reason, message: &str) -> Condition {
         let status = if holds { Status::True } else { Status::False };
         condition::new(kind, status, reason, message, self.generation, stored(self.now))
     }
@@ -210,22 +221,22 @@ impl Conditions<'_> {
             Err(violations) => {
                 let reason = violations.first().map_or(Reason::Invalid, |violation| violation.reason);
                 let all: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
-                self.new(Type::Accepted, false, reason, &all.join(" "))
+                self.one(Type::Accepted, false, reason, &all.join(" "))
             }
-            Ok(_) => self.new(Type::Accepted, true, Reason::Valid, "Everything asked for exists and is allowed."),
+            Ok(_) => self.one(Type::Accepted, true, Reason::Valid, "Everything asked for exists and is allowed."),
         }
     }
 
     fn image(&self) -> Condition {
-        self.new(Type::ImageReady, true, Reason::ImageAvailable, "The image needs no build.")
+        self.one(Type::ImageReady, true, Reason::ImageAvailable, "The image needs no build.")
     }
 
     fn disk(&self, status: &DevServerStatus) -> Option<Condition> {
         match self.checked {
-            Ok(valid) => Some(self.new(Type::DiskReady, valid.disk.ready, valid.disk.reason, &valid.disk.message)),
+            Ok(valid) => Some(self.one(Type::DiskReady, valid.disk.ready, valid.disk.reason, &valid.disk.message)),
             // A flavor that is gone takes nothing away from a server that has its disk.
             Err(_) if super::granted(Some(status)).is_some() => None,
-            Err(_) => Some(self.new(Type::DiskReady, false, Reason::NotQueued, "The request is not accepted.")),
+            Err(_) => Some(self.one(Type::DiskReady, false, Reason::NotQueued, "The request is not accepted.")),
         }
     }
 
@@ -238,18 +249,18 @@ impl Conditions<'_> {
             Phase::Hibernating | Phase::Hibernated => (false, self.outlook.reason, "It sleeps, and holds nothing."),
             _ => (false, Reason::NotQueued, "It does not wait for devices."),
         };
-        self.new(Type::Admitted, holds, reason, message)
+        self.one(Type::Admitted, holds, reason, message)
     }
 
     fn pods_ready(&self) -> Condition {
         let holds = self.outlook.phase == Phase::Running && self.outlook.reason == Reason::Running;
         let message = if holds { "All pods are ready." } else { &self.outlook.message };
-        self.new(Type::PodsReady, holds, self.outlook.reason, message)
+        self.one(Type::PodsReady, holds, self.outlook.reason, message)
     }
 
     fn ready(&self) -> Condition {
         let holds = self.outlook.phase == Phase::Running && self.outlook.reason == Reason::Running;
-        self.new(Type::Ready, holds, self.outlook.reason, &self.outlook.message)
+        self.one(Type::Ready, holds, self.outlook.reason, &self.outlook.message)
     }
 
     fn expiring(&self, status: &DevServerStatus, settings: &Settings) -> Option<Condition> {
@@ -257,13 +268,13 @@ impl Conditions<'_> {
         let over = "Its time is used up and it is about to stop: raise spec.lifetime to keep it.";
         let stage = status.expires_at.as_ref().map(|at| lifetime::stage(at.0, settings.expiry_grace, self.now));
         let (holds, reason, message) = match stage {
-            _ if self.outlook.used_up => (true, Reason::LifetimeUsedUp, "Its time is used up."),
+            _ if self.outlook.news == Some(News::UsedUp) => (true, Reason::LifetimeUsedUp, "Its time is used up."),
             Some(Stage::Grace(_) | Stage::Over) => (true, Reason::EndsSoon, over),
             Some(Stage::EndsSoon(_)) => (true, Reason::EndsSoon, soon),
             Some(Stage::TimeLeft(_)) => (false, Reason::TimeLeft, "There is time left."),
             None if status.started_at.is_some() => (false, Reason::TimeLeft, "Its time stands still."),
             None => return None,
         };
-        Some(self.new(Type::Expiring, holds, reason, message))
+        Some(self.one(Type::Expiring, holds, reason, message))
     }
 }

@@ -13,7 +13,7 @@ use crate::plan::{Again, Write};
 
 impl Decision<'_> {
     /// The plan that does this and tells it, now or, if it may pass by itself, a little later.
-    pub(super) fn told(&self, outlook: Outlook, writes: Vec<Write>, again: Again) -> Plan {
+    pub(super) fn told(&self, outlook: &Outlook, writes: Vec<Write>, again: Again) -> Plan {
         let stored = self.stored_phase();
         let plan = Plan { writes, phase: Some(outlook.phase), again, ..Plan::nothing() };
         if outlook.may_pass() && stored != Some(outlook.phase) {
@@ -22,17 +22,17 @@ impl Decision<'_> {
                 return Plan { again: plan.again.or(Again::After(left)), ..plan };
             }
         }
-        let status = self.status(&outlook);
+        let status = self.status(outlook);
         if self.stored() == Some(&status) {
             return plan;
         }
         let news = stored != Some(outlook.phase);
-        let events = if news { describe::event(&outlook).into_iter().collect() } else { vec![] };
+        let events = if news { describe::event(outlook).into_iter().collect() } else { vec![] };
         Plan { status: Some(status), events, ..plan }
     }
 
     /// The same, but told before it is done: what went wrong cannot be seen any more once it is cleared away.
-    pub(super) fn noted(&self, outlook: Outlook, writes: Vec<Write>, again: Again) -> Plan {
+    pub(super) fn noted(&self, outlook: &Outlook, writes: Vec<Write>, again: Again) -> Plan {
         let plan = self.told(outlook, writes, again);
         if plan.status.is_none() {
             return plan;

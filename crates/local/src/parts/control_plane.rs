@@ -145,6 +145,9 @@ impl Blueprint {
             .path_flag("tls-cert-file", &serving.certificate)
             .path_flag("tls-private-key-file", &serving.key)
             .flag("leader-elect", false)
+            // Their own limits are meant for clusters whose API server is far away; here they would only slow tests down.
+            .flag("kube-api-qps", 1000)
+            .flag("kube-api-burst", 2000)
             .file(config.clone(), kubeconfig(&self.api_url(), &authority, &pki.pair(name)))
             .ready(Probe::https(format!("https://{}/healthz", self.at(port)), authority))
     }

@@ -4,5 +4,6 @@ mod counts;
 mod crash;
 mod life;
 mod rig;
+mod rights;
 mod stage;
 mod users;

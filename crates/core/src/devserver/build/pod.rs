@@ -204,7 +204,10 @@ mod tests {
         for request in shapes() {
             let pod = manifest(&request);
             let spec = &pod["spec"];
-            assert_eq!((&spec["automountServiceAccountToken"], &spec["enableServiceLinks"]), (&json!(false), &json!(false)));
+            assert_eq!(
+                (&spec["automountServiceAccountToken"], &spec["enableServiceLinks"]),
+                (&json!(false), &json!(false))
+            );
             assert!(list(&spec["volumes"]).all(|volume| volume["hostPath"].is_null() && volume["projected"].is_null()));
             assert!(["hostNetwork", "hostPID", "hostIPC", "nodeName"].iter().all(|field| spec[field].is_null()));
             assert_eq!(spec["restartPolicy"], "Always");
@@ -252,7 +255,10 @@ mod tests {
         read.metadata.uid = Some("uid-pod".into());
         let seen = seen::Pod::of(&read);
         let details = seen.server.as_ref().unwrap();
-        assert_eq!((details.owner.as_deref(), details.made_for.as_deref()), (Some("uid-server-1"), Some("uid-server-1")));
+        assert_eq!(
+            (details.owner.as_deref(), details.made_for.as_deref()),
+            (Some("uid-server-1"), Some("uid-server-1"))
+        );
         assert_eq!((details.run, details.host_key.as_deref()), (Some(3), Some("ssh-ed25519 host")));
         let parts = parts::sort(&[&seen], "server-1", "uid-server-1", 1, Some(3));
         assert!(parts.current[0].is_some());

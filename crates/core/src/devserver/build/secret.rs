@@ -109,7 +109,8 @@ mod tests {
     }
 
     fn with_setup(script: Option<&str>, repository: bool, pre_stop: Option<&str>) -> BTreeMap<String, String> {
-        let repository = repository.then(|| Repository { url: "https://git.example.org/a.git".into(), reference: None });
+        let repository =
+            repository.then(|| Repository { url: "https://git.example.org/a.git".into(), reference: None });
         let setup = Setup { script: script.map(Into::into), repository, pre_stop: pre_stop.map(Into::into) };
         data(&Request::test(|server| server.spec.setup = Some(setup)))
     }
@@ -127,7 +128,10 @@ mod tests {
     fn a_single_server_has_a_host_key_and_who_may_log_in() {
         let data = data(&Request::of(DevServer::test()));
         assert_eq!(data.keys().collect::<Vec<_>>(), ["authorized_keys", "host_key", "host_key.pub"]);
-        assert_eq!((data["host_key"].as_str(), data["host_key.pub"].as_str()), ("host-private-7", "ssh-ed25519 host-7"));
+        assert_eq!(
+            (data["host_key"].as_str(), data["host_key.pub"].as_str()),
+            ("host-private-7", "ssh-ed25519 host-7")
+        );
     }
 
     #[test]

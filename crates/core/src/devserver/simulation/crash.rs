@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use odc_api::v1alpha1::{Desired, DevServer, HibernationCause, Phase};
 
+use super::Cluster;
 use super::api::Fault;
 use super::observer::Did;
 use super::script::Event;
-use super::{Cluster, Observer};
 
 /// What counts in the end; times and uids do not.
 #[derive(Debug, PartialEq)]
@@ -61,8 +61,7 @@ fn minutes(minutes: u64) -> Duration {
 fn converges(before: &Cluster, act: impl Fn(&mut Cluster)) {
     let run = |fault: Option<(usize, Fault)>| {
         let mut cluster = before.clone();
-        let may_fail = cluster.observer.may_fail;
-        cluster.observer = Observer { ran: cluster.observer.ran, may_fail, log: cluster.observer.log.clone() };
+        cluster.observer.log.clear();
         cluster.fault = fault.map(|(after, fault)| (cluster.writes + after, fault));
         act(&mut cluster);
         cluster.pass(minutes(1));
@@ -104,14 +103,22 @@ fn asleep(server: DevServer) -> Cluster {
     cluster
 }
 
+impl Cluster {
+    fn happens(&mut self, events: &[Event]) {
+        for event in events {
+            self.happen(event);
+        }
+    }
+}
+
 /// What is done to a server, at once and by kubelets that take their time.
 fn both_speeds(before: &Cluster, events: &[Event]) {
     converges(before, |cluster| {
-        events.iter().for_each(|event| cluster.happen(event));
+        cluster.happens(events);
         cluster.settle();
     });
     converges(before, |cluster| {
-        events.iter().for_each(|event| cluster.happen(event));
+        cluster.happens(events);
         for _ in 0..8 {
             cluster.tick(Duration::from_secs(2));
             cluster.kubelet();
@@ -120,7 +127,7 @@ fn both_speeds(before: &Cluster, events: &[Event]) {
     });
     let queue_first = Cluster { queue_first: true, ..before.clone() };
     converges(&queue_first, |cluster| {
-        events.iter().for_each(|event| cluster.happen(event));
+        cluster.happens(events);
         cluster.settle();
     });
 }
@@ -220,7 +227,9 @@ fn it_is_cleared_away_after_its_time() {
 
 #[test]
 fn a_node_is_lost() {
-    for server in [gang(), DevServer::test().ephemeral("10Gi"), DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")] {
+    for server in
+        [gang(), DevServer::test().ephemeral("10Gi"), DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")]
+    {
         converges(&running(server), |cluster| {
             cluster.happen(&Event::Silence(0));
             cluster.pass(minutes(30));

@@ -3,7 +3,7 @@
 use odc_api::time::stored;
 
 use super::{Cluster, Machine, Pod, Process, node};
-use crate::seen::{Container, ContainerState, Exit, PodPhase, Readiness};
+use crate::seen::{Container, ContainerState, Exit, Node, PodPhase, Readiness};
 
 impl Cluster {
     pub(super) fn machine(&self, name: &str) -> &Machine {
@@ -56,7 +56,7 @@ impl Cluster {
     fn place(&mut self, at: usize) -> bool {
         let now = stored(self.now).0;
         let pinned = self.pods[at].pinned.clone();
-        let takes = self.machine(&pinned).node.as_ref().is_some_and(|node| node.is_ready());
+        let takes = self.machine(&pinned).node.as_ref().is_some_and(Node::is_ready);
         let pod = &mut self.pods[at].seen;
         let details = pod.server.as_mut().unwrap();
         if takes {
@@ -74,14 +74,17 @@ impl Cluster {
         let waiting = match (&self.secret, self.image_trouble) {
             (None, _) => Some(("PodInitializing", "")),
             (Some(_), Some(message)) => {
-                let first = self.pods[at].details().containers.iter().all(|container| is_waiting(container, "PodInitializing"));
+                let first =
+                    self.pods[at].details().containers.iter().all(|container| is_waiting(container, "PodInitializing"));
                 Some((if first { "ErrImagePull" } else { "ImagePullBackOff" }, message))
             }
             (Some(_), None) => None,
         };
         let Some((reason, message)) = waiting else {
+            let address = format!("10.0.0.{}", self.number());
             let pod = &mut self.pods[at];
             pod.seen.phase = PodPhase::Running;
+            pod.seen.server.as_mut().unwrap().ip = Some(address);
             pod.set(ContainerState::Running);
             let process = Process {
                 pod_uid: pod.seen.uid.clone(),

@@ -7,6 +7,7 @@ use odc_api::v1alpha1::condition::{self, Reason, Type};
 use odc_api::v1alpha1::{Desired, DevServerStatus, HibernationCause, Phase};
 
 use super::{Cluster, Pod, Process};
+use crate::devserver::fixtures::settings;
 use crate::object::Kind;
 use crate::plan::Target;
 use crate::seen::Readiness;
@@ -30,6 +31,7 @@ pub(super) struct Observer {
     pub log: Vec<Did>,
     /// How long the server has been Running.
     pub ran: Duration,
+    pub secret_made: bool,
     /// Whether anything in this run may end a server as Failed.
     pub may_fail: bool,
 }
@@ -47,6 +49,7 @@ impl Observer {
 
 impl Cluster {
     pub(super) fn did(&mut self, did: Did) {
+        self.observer.secret_made |= matches!(did, Did::Create(Kind::Secret, _));
         self.observer.log.push(did);
         self.changed();
     }
@@ -82,8 +85,7 @@ impl Cluster {
         assert!(!status.phase.is_some_and(Phase::terminal), "a pod for an ended server");
         assert_eq!(pod.details().run, Some(admission.run));
         assert!(admission.nodes.contains(&pod.pinned), "{} on {}, not granted", pod.seen.name, pod.pinned);
-        let made = self.observer.log.iter().any(|did| matches!(did, Did::Create(Kind::Secret, _)));
-        assert!(made, "a pod before its Secret");
+        assert!(self.observer.secret_made, "a pod before its Secret");
         if self.has_disk() {
             let other = self.processes.iter().find(|process| process.pod_name == pod.seen.name);
             assert!(other.is_none(), "{} is made while {other:?} may still write", pod.seen.name);
@@ -107,10 +109,12 @@ impl Cluster {
     fn check_reason_to_stop(&self, target: &Target) {
         let (status, spec) = (self.status(), &self.server().spec);
         let pod = self.pods.iter().find(|pod| pod.seen.uid == target.uid).unwrap();
-        let asleep = status.hibernation.as_ref().is_some_and(|hibernation| {
-            hibernation.by != HibernationCause::User && hibernation.wake_seen == spec.wake
-        });
-        let stopping = status.phase == Some(Phase::Stopping) || status.phase.is_some_and(Phase::terminal);
+        let asleep = status
+            .hibernation
+            .as_ref()
+            .is_some_and(|hibernation| hibernation.by != HibernationCause::User && hibernation.wake_seen == spec.wake);
+        let deleted = self.server().metadata.deletion_timestamp.is_some();
+        let stopping = deleted || status.phase.is_some_and(|phase| phase == Phase::Stopping || phase.terminal());
         let admission = status.admission.clone().unwrap_or_default();
         let of_run = !admission.nodes.is_empty() && pod.details().run == Some(admission.run);
         let mut nodes = self.pods.iter().filter_map(|pod| pod.seen.node.as_ref()).chain(&admission.nodes);
@@ -128,7 +132,7 @@ impl Cluster {
         match self.machine(name).node.as_ref().map(|node| node.readiness) {
             None => true,
             Some(Readiness::Unready(since)) => {
-                self.now.duration_since(since).as_secs() >= self.settings().lost_after.as_secs().cast_signed()
+                self.now.duration_since(since).as_secs() >= settings().lost_after.as_secs().cast_signed()
             }
             Some(Readiness::Ready | Readiness::New) => false,
         }
@@ -138,7 +142,7 @@ impl Cluster {
     pub(super) fn check_time(&self) {
         let runs = self.phase() == Some(Phase::Running) && self.pods.iter().any(|pod| pod.seen.deleting.is_none());
         if let Some(expires) = self.status().expires_at.filter(|_| runs) {
-            let end = expires.0.saturating_add(self.settings().expiry_grace).unwrap();
+            let end = expires.0.saturating_add(settings().expiry_grace).unwrap();
             assert!(self.now < end, "it is {} and the server runs until {end}", self.now);
         }
     }

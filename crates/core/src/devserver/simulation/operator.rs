@@ -6,7 +6,7 @@ use odc_api::v1alpha1::{HibernationCause, Phase};
 use super::Cluster;
 use super::api::Answer;
 use crate::devserver::build::Keys;
-use crate::devserver::fixtures::keys;
+use crate::devserver::fixtures::{keys, settings};
 use crate::devserver::{Plan, Question, SecretSeen, Seen, decide};
 use crate::object::Kind;
 use crate::plan::Again;
@@ -48,7 +48,7 @@ impl Cluster {
             held: self.operator.held,
             sleep: self.operator.sleep,
         };
-        self.request.check(|checked| decide(self.server(), checked, &seen, &self.settings(), self.now))
+        self.request.check(|checked| decide(self.server(), checked, &seen, &settings(), self.now))
     }
 
     /// Observe, decide, apply, report. Any step may be the last.

@@ -9,6 +9,7 @@ use odc_api::v1alpha1::condition::Reason;
 use super::Cluster;
 use super::api::{Answer, time};
 use super::observer::Did;
+use crate::devserver::fixtures::settings;
 use crate::devserver::{Wish, granted, parts, wish};
 use crate::seen::Readiness;
 
@@ -36,14 +37,14 @@ impl Cluster {
 
     fn queue_decides(&self) -> Option<(Did, Admission)> {
         let server = self.server();
-        let settings = self.settings();
+        let settings = settings();
         let pods_left = !self.pods.is_empty();
         let wish = self.request.check(|checked| wish(server, checked, pods_left, &settings, self.now));
         let old = server.status.as_ref().and_then(|status| status.admission.clone()).unwrap_or_default();
         if granted(server.status.as_ref()).is_some() {
             let taken = Admission { nodes: vec![], granted_at: None, ..old.clone() };
             if wish == Wish::Rest {
-                return (!pods_left).then(|| (Did::Release, taken));
+                return (!pods_left).then_some((Did::Release, taken));
             }
             let (reason, message) = self.broken(&old)?;
             let reason = Some(reason.to_string());
@@ -52,10 +53,12 @@ impl Cluster {
         if wish != Wish::Run {
             return None;
         }
-        let open = self.machines.iter().filter(|machine| self.is_ready(&machine.name)).map(|machine| machine.name.clone());
+        let open =
+            self.machines.iter().filter(|machine| self.is_ready(&machine.name)).map(|machine| machine.name.clone());
         let nodes: Vec<String> = open.take(server.spec.nodes as usize).collect();
         if nodes.len() < server.spec.nodes as usize {
-            let (reason, message) = (Some(Reason::InsufficientCapacity.to_string()), Some("Too few nodes are free.".into()));
+            let (reason, message) =
+                (Some(Reason::InsufficientCapacity.to_string()), Some("Too few nodes are free.".into()));
             let waits = Admission { reason, message, ..old.clone() };
             return (waits != old).then_some((Did::Explain, waits));
         }
@@ -70,7 +73,7 @@ impl Cluster {
 
     /// Why a grant cannot be kept.
     fn broken(&self, admission: &Admission) -> Option<(Reason, String)> {
-        let lost_after = self.settings().lost_after;
+        let lost_after = settings().lost_after;
         for node in &admission.nodes {
             if parts::is_lost(self.machine(node).node.as_ref(), lost_after, self.now) {
                 return Some((Reason::NodeLost, format!("Node {node} does not answer any more and counts as lost.")));
@@ -78,27 +81,27 @@ impl Cluster {
         }
         let refused = self.pods.iter().map(|pod| &pod.seen).filter(|pod| pod.deleting.is_none()).find(|pod| {
             let of_run = pod.server.as_ref().is_some_and(|details| details.run == Some(admission.run));
-            of_run && (pod.is_over() || self.refused_at(pod).is_some_and(|at| at <= self.now))
+            of_run && (pod.is_over() || refused_at(pod).is_some_and(|at| at <= self.now))
         })?;
         Some((Reason::Unschedulable, format!("Pod {} was refused.", refused.name)))
     }
 
-    fn refused_at(&self, pod: &crate::seen::Pod) -> Option<Timestamp> {
-        let since = pod.server.as_ref()?.unschedulable.filter(|_| pod.node.is_none())?;
-        Some(since.saturating_add(REFUSED_AFTER).unwrap())
-    }
-
     /// When the queue has something to do although nothing changes.
     pub(super) fn queue_due(&self) -> Option<Timestamp> {
-        let lost_after = self.settings().lost_after;
+        let lost_after = settings().lost_after;
         let lost = self.machines.iter().filter_map(|machine| match machine.node.as_ref()?.readiness {
             Readiness::Unready(since) => Some(since.saturating_add(lost_after).unwrap()),
             Readiness::Ready | Readiness::New => None,
         });
-        let refused = self.pods.iter().filter_map(|pod| self.refused_at(&pod.seen));
+        let refused = self.pods.iter().filter_map(|pod| refused_at(&pod.seen));
         let booked = self.server().spec.scheduling.not_before.as_ref().map(|at| at.0);
         // A lifetime that is over is nothing to run for.
-        let over = self.status().expires_at.map(|at| at.0.saturating_add(self.settings().expiry_grace).unwrap());
+        let over = self.status().expires_at.map(|at| at.0.saturating_add(settings().expiry_grace).unwrap());
         lost.chain(refused).chain(booked).chain(over).filter(|at| *at > self.now).min()
     }
+}
+
+fn refused_at(pod: &crate::seen::Pod) -> Option<Timestamp> {
+    let since = pod.server.as_ref()?.unschedulable.filter(|_| pod.node.is_none())?;
+    Some(since.saturating_add(REFUSED_AFTER).unwrap())
 }

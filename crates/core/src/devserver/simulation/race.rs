@@ -84,10 +84,15 @@ fn an_end_wins_over_everything_but_an_expiry_under_way() {
     at_every_write(&running(DevServer::test()), &event, sleep, cancelled);
     let mut late = running(DevServer::test());
     late.pass(minutes(8 * 60));
-    at_every_write(&late, &event, |cluster| cluster.pass(minutes(10)), |cluster, number| {
-        let expect = if number == 1 { Phase::Cancelled } else { Phase::Expired };
-        assert_eq!(cluster.phase(), Some(expect), "at write {number}");
-    });
+    at_every_write(
+        &late,
+        &event,
+        |cluster| cluster.pass(minutes(10)),
+        |cluster, number| {
+            let expect = if number == 1 { Phase::Cancelled } else { Phase::Expired };
+            assert_eq!(cluster.phase(), Some(expect), "at write {number}");
+        },
+    );
 }
 
 #[test]
@@ -125,8 +130,13 @@ fn calling_it_back_is_never_lost() {
 #[test]
 fn sleep_while_it_starts_is_sleep() {
     let sleep = Event::Desire(Desired::Hibernated);
-    at_every_write(&Cluster::new(DevServer::test()), &sleep, |cluster| cluster.pass(minutes(1)), |cluster, number| {
-        assert_eq!(cluster.phase(), Some(Phase::Hibernated), "at write {number}: {:?}", cluster.observer.log);
-        assert!(cluster.processes.is_empty());
-    });
+    at_every_write(
+        &Cluster::new(DevServer::test()),
+        &sleep,
+        |cluster| cluster.pass(minutes(1)),
+        |cluster, number| {
+            assert_eq!(cluster.phase(), Some(Phase::Hibernated), "at write {number}: {:?}", cluster.observer.log);
+            assert!(cluster.processes.is_empty());
+        },
+    );
 }

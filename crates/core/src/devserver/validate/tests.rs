@@ -2,7 +2,7 @@
 
 use odc_api::v1alpha1::{Defaults, Device, Image, Maintenance};
 
-use super::super::fixtures::{Request, volume};
+use super::super::fixtures::{ClaimState, Request, volume};
 use super::*;
 
 /// `expect` is the reason and words of the message for each violation, in order.
@@ -19,8 +19,8 @@ fn check(given: &Request, expect: &[(Reason, &str)]) {
     });
 }
 
-fn flavor(name: &str) -> Option<FlavorName> {
-    Some(name.parse().unwrap())
+fn flavor(name: &str) -> FlavorName {
+    name.parse().unwrap()
 }
 
 /// Both flavors, each the default or not.
@@ -43,8 +43,8 @@ fn a_plain_request_is_fine() {
 #[test]
 fn a_flavor_that_does_not_exist_is_named_with_those_that_do() {
     let there_is = "there is flavor-cpu, flavor-gpu";
-    check(&Request::test(|server| server.spec.flavor = flavor("other")), &[(Reason::UnknownFlavor, there_is)]);
-    let mut empty = Request::test(|server| server.spec.flavor = flavor("other"));
+    check(&Request::test(|server| server.spec.flavor = Some(flavor("other"))), &[(Reason::UnknownFlavor, there_is)]);
+    let mut empty = Request::test(|server| server.spec.flavor = Some(flavor("other")));
     empty.flavors.clear();
     check(&empty, &[(Reason::UnknownFlavor, "there is none yet")]);
 }
@@ -62,10 +62,9 @@ fn the_flavor_it_has_comes_before_the_one_it_names_and_that_before_the_owners() 
     let chosen = |had: Option<&str>, named: Option<&str>, preferred: Option<&str>| {
         let mut request = defaults(true, false);
         request.server.spec.count = None;
-        request.server.spec.flavor = named.and_then(flavor);
-        request.server.status.get_or_insert_default().flavor = had.and_then(flavor);
-        request.user.as_mut().unwrap().spec.defaults =
-            Some(Defaults { flavor: preferred.and_then(flavor), image: None });
+        request.server.spec.flavor = named.map(flavor);
+        request.server.status.get_or_insert_default().flavor = had.map(flavor);
+        request.user.as_mut().unwrap().spec.defaults = Some(Defaults { flavor: preferred.map(flavor), image: None });
         request.valid(|valid| valid.flavor_name.as_str().to_owned())
     };
     assert_eq!(chosen(Some("flavor-cpu"), Some("flavor-gpu"), Some("flavor-gpu")), "flavor-cpu");
@@ -83,12 +82,9 @@ fn only_the_offered_counts_are_granted() {
         })
     };
     let refused = |words: &'static str| [(Reason::CountNotAllowed, words)];
-    for (asked, counts, granted) in [
-        (None, [1, 2, 4, 8].as_slice(), 1),
-        (Some(4), &[1, 2, 4, 8], 4),
-        (Some(8), &[], 8),
-        (Some(3), &[], 3),
-    ] {
+    for (asked, counts, granted) in
+        [(None, [1, 2, 4, 8].as_slice(), 1), (Some(4), &[1, 2, 4, 8], 4), (Some(8), &[], 8), (Some(3), &[], 3)]
+    {
         count(asked, counts).valid(|valid| assert_eq!(valid.count, granted, "{asked:?} of {counts:?}"));
     }
     check(&count(Some(3), &[8, 1, 2]), &refused("offers 1, 2, 8 of nvidia.com/gpu on a node, not 3"));
@@ -99,9 +95,8 @@ fn only_the_offered_counts_are_granted() {
 
 #[test]
 fn a_flavor_without_devices_has_none() {
-    let count = |count| {
-        Request::test(|server| (server.spec.flavor, server.spec.count) = (flavor("flavor-cpu"), count))
-    };
+    let count =
+        |count| Request::test(|server| (server.spec.flavor, server.spec.count) = (Some(flavor("flavor-cpu")), count));
     count(None).valid(|valid| assert_eq!(valid.count, 0));
     check(&count(Some(0)), &[]);
     check(&count(Some(1)), &[(Reason::CountNotAllowed, "leave spec.count out")]);
@@ -218,11 +213,11 @@ fn check_disk(given: &Request, ready: bool, reason: Reason, words: &str) {
 
 #[test]
 fn a_claim_is_waited_for() {
-    let with = |change: fn(&mut super::super::fixtures::ClaimState)| Request::of(DevServer::test()).claim(change);
+    let with = |change: fn(&mut ClaimState)| Request::of(DevServer::test()).claim(change);
     check_disk(&with(|_| {}), true, Reason::Bound, "The home is there.");
     check_disk(&with(|state| state.claim = None), false, Reason::DiskNotFound, "Claim claim-home does not exist");
     check_disk(&with(|state| state.held_by = Some("server-2")), false, Reason::DiskInUse, "server server-2");
-    let pending = |state: &mut super::super::fixtures::ClaimState| {
+    let pending = |state: &mut ClaimState| {
         state.claim.as_mut().unwrap().phase = ClaimPhase::Pending;
     };
     check_disk(&with(pending), false, Reason::DiskPending, "not bound");
@@ -235,11 +230,11 @@ fn a_claim_is_waited_for() {
         Reason::WaitingForFirstConsumer,
         "bound when the server is placed",
     );
-    let lost = |state: &mut super::super::fixtures::ClaimState| {
+    let lost = |state: &mut ClaimState| {
         state.claim.as_mut().unwrap().phase = ClaimPhase::Lost;
     };
     check_disk(&with(lost), false, Reason::DiskUnavailable, "lost");
-    let leaving = |state: &mut super::super::fixtures::ClaimState| state.claim.as_mut().unwrap().deleting = true;
+    let leaving = |state: &mut ClaimState| state.claim.as_mut().unwrap().deleting = true;
     check_disk(&with(leaving), false, Reason::DiskUnavailable, "is being deleted");
     let ephemeral = Request::of(DevServer::test().ephemeral("1Gi"));
     check_disk(&ephemeral, true, Reason::Ephemeral, "gone with its pod");
@@ -248,7 +243,7 @@ fn a_claim_is_waited_for() {
 #[test]
 fn a_volume_is_waited_for_as_the_home_is() {
     let request = Request::test(|server| server.spec.volumes = vec![volume("claim-data", "/data")]);
-    let gone = |state: &mut super::super::fixtures::ClaimState| {
+    let gone = |state: &mut ClaimState| {
         if state.claim.as_ref().is_some_and(|claim| claim.name == "claim-data") {
             state.claim = None;
         }

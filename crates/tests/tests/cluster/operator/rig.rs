@@ -15,6 +15,7 @@ use super::stage::{LIMIT, NAMESPACE, Stage};
 
 /// What is done to a server, from a state it was brought to without faults.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "full"), expect(dead_code, reason = "the whole list is run by the long tests only"))]
 pub enum Scenario {
     Create,
     CreateGang,
@@ -112,6 +113,7 @@ pub struct Rig<'a> {
     pub stage: &'a Stage<'a>,
     pub proxy: Apifault,
     pub operator: Operator,
+    settings: Vec<(&'static str, &'static str)>,
 }
 
 /// What a run left and what it took: objects without what differs between runs, creates and deletes of each.
@@ -123,10 +125,16 @@ pub struct Ending {
 
 impl<'a> Rig<'a> {
     pub async fn start(stage: &'a Stage<'a>) -> anyhow::Result<Self> {
+        Self::start_with(stage, &[]).await
+    }
+
+    /// With these settings besides the short times of all tests.
+    pub async fn start_with(stage: &'a Stage<'a>, settings: &[(&'static str, &'static str)]) -> anyhow::Result<Self> {
+        let settings = [odc::short_times().as_slice(), settings].concat();
         let proxy = Apifault::start(&stage.plane.kubeconfig, Plan::default()).await?;
         proxy.kubeconfig(&stage.kubeconfig, Some(&odc::token(&stage.plane.client).await?))?;
-        let operator = Operator::spawn(&stage.kubeconfig, &stage.directory, &odc::short_times())?;
-        let mut rig = Self { stage, proxy, operator };
+        let operator = Operator::spawn(&stage.kubeconfig, &stage.directory, &settings)?;
+        let mut rig = Self { stage, proxy, operator, settings };
         rig.watch_client()?;
         rig.operator.until_ready().await?;
         stage.user_ready("ada").await?;
@@ -141,7 +149,7 @@ impl<'a> Rig<'a> {
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.operator.kill().await?;
         self.stage.forget_leader().await?;
-        self.operator = Operator::spawn(&self.stage.kubeconfig, &self.stage.directory, &odc::short_times())?;
+        self.operator = Operator::spawn(&self.stage.kubeconfig, &self.stage.directory, &self.settings)?;
         self.watch_client()?;
         self.operator.until_ready().await
     }

@@ -98,7 +98,10 @@ where
     match tokio::time::timeout(LIMIT, await_condition(api.clone(), name, holds)).await {
         Ok(object) => Ok(object?),
         Err(_) => {
-            let now = api.get_opt(name).await?;
+            let mut now = api.get_opt(name).await?;
+            if let Some(object) = &mut now {
+                object.meta_mut().managed_fields = None;
+            }
             anyhow::bail!("{name} is not {what}: {}", serde_json::to_string_pretty(&now)?)
         }
     }
@@ -167,6 +170,40 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// A server stored under other rules than ours, of which the API server checks nothing but that it is an object.
+    pub async fn create_by_other_rules(&self, name: &str, spec: Value) -> anyhow::Result<()> {
+        let client = &self.plane.client;
+        let mut ours = odc_api::crd::crds().into_iter();
+        let ours = ours.find(|definition| definition.spec.names.kind == "DevServer").context("it is defined")?;
+        let mut ours = serde_json::to_value(ours)?;
+        let fields = ours.as_object_mut().context("a definition is an object")?;
+        fields.extend([
+            ("apiVersion".to_owned(), "apiextensions.k8s.io/v1".into()),
+            ("kind".to_owned(), "CustomResourceDefinition".into()),
+        ]);
+        let mut others = ours.clone();
+        let version = &mut others["spec"]["versions"][0];
+        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        version["schema"] = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}});
+        if let Some(version) = version.as_object_mut() {
+            version.remove("selectableFields");
+        }
+        odc::apply(client, &others).await.context("relaxing the definition")?;
+        let mut object = serde_json::to_value(server(name, json!({}))?)?;
+        object["spec"] = spec;
+        wait::until("the API server takes it", LIMIT, async || odc::apply(client, &object).await).await?;
+        odc::apply(client, &ours).await.context("restoring the definition")?;
+        object["metadata"]["name"] = "another".into();
+        wait::until("the API server takes no other", LIMIT, async || {
+            let Err(_) = odc::apply(client, &object).await else {
+                self.servers.delete("another", &DeleteParams::default()).await?;
+                anyhow::bail!("it still takes what it should refuse")
+            };
+            Ok(())
+        })
+        .await
+    }
+
     pub async fn until_gone(&self, name: &str) -> anyhow::Result<()> {
         let gone = |server: Option<&DevServer>| server.is_none();
         tokio::time::timeout(LIMIT, await_condition(self.servers.clone(), name, gone))
@@ -210,14 +247,8 @@ impl Stage<'_> {
     }
 
     pub async fn until(&self, name: &str, what: &str, holds: impl Fn(&DevServer) -> bool) -> anyhow::Result<DevServer> {
-        let condition = |server: Option<&DevServer>| server.is_some_and(&holds);
-        match tokio::time::timeout(LIMIT, await_condition(self.servers.clone(), name, condition)).await {
-            Ok(server) => server?.with_context(|| format!("{name} is gone")),
-            Err(_) => {
-                let now = self.servers.get_opt(name).await?;
-                anyhow::bail!("{name} is not {what}: {}", serde_json::to_string_pretty(&now)?)
-            }
-        }
+        let holds = |server: Option<&DevServer>| server.is_some_and(&holds);
+        until(&self.servers, name, what, holds).await?.with_context(|| format!("{name} is gone"))
     }
 
     pub async fn until_phase(&self, name: &str, phase: Phase) -> anyhow::Result<DevServer> {

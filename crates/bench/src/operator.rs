@@ -1,0 +1,165 @@
+//! The operator on a control plane with simulated nodes: how fast many servers converge beside what the API server could
+//! write at best, and how much memory each takes.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use odc_api::v1alpha1::{DevServer, DevServerUser, Phase};
+use odc_tests::audit::Request;
+use odc_tests::odc::{self, Operator};
+use odc_tests::{ControlPlane, wait, with_control_plane};
+use serde_json::json;
+
+/// Creates under way at once.
+const TOGETHER: usize = 32;
+const NOOPS: usize = 2000;
+const LIMIT: Duration = Duration::from_secs(1200);
+const USERS: usize = 20;
+
+/// As it stands in `docs/performance.md`. `more` is how many servers there are in the end.
+pub(crate) async fn run(more: usize) -> anyhow::Result<String> {
+    with_control_plane(async |plane| {
+        let directory = tempfile::tempdir()?;
+        let operator = start(plane, &directory.path().to_owned()).await?;
+        let mut report = String::new();
+        let idle = memory(&operator)?;
+        let rate = noop_rate(plane).await?;
+        writeln!(report, "No-op writes: {rate:.0}/s ({TOGETHER} at once).\n")?;
+
+        let first = 1000.min(more);
+        let before = plane.requests()?.len();
+        let took = create(plane, 0, first).await?;
+        let writes = writes(&plane.requests()?[before..], first);
+        let bound = rate / writes;
+        let reached = per_second(first, took);
+        let thousand = memory(&operator)?;
+        writeln!(
+            report,
+            "{first} creates: all running after {:.1} s, {reached:.1}/s. All writes of the run, ours and others': {writes:.1} \
+             per server, so the bound is {bound:.1}/s; reached {:.2} of it.\n",
+            took.as_secs_f64(),
+            reached / bound
+        )?;
+        writeln!(report, "| servers | operator's memory |\n|---|---|")?;
+        writeln!(report, "| 0 | {:.1} MiB |", mib(idle))?;
+        writeln!(report, "| {first} | {:.1} MiB |", mib(thousand))?;
+        if more > first {
+            create(plane, first, more - first).await?;
+            let all = memory(&operator)?;
+            let each = all.saturating_sub(thousand) / (more - first) as u64;
+            writeln!(report, "| {more} | {:.1} MiB, {:.1} KiB for each more |", mib(all), each as f64 / 1024.0)?;
+        }
+        Ok(report)
+    })
+    .await
+}
+
+async fn start(plane: &ControlPlane, directory: &PathBuf) -> anyhow::Result<Operator> {
+    odc::install(&plane.client).await?;
+    for number in 0..100 {
+        let resources = [("cpu", "4000"), ("memory", "4Ti"), ("ephemeral-storage", "100Ti"), ("pods", "1000")];
+        plane.add_node(&format!("node-{number}"), &resources).await?;
+    }
+    odc::apply(
+        &plane.client,
+        &json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServerFlavor", "metadata": {"name": "cpu"}, "spec": {
+            "default": true, "privilege": "Sudo", "resources": {"per": "Server", "cpu": "100m", "memory": "64Mi"}}}),
+    )
+    .await?;
+    for user in 0..USERS {
+        let user = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServerUser", "metadata": {"name": format!("u{user}")}, "spec": {}});
+        odc::apply(&plane.client, &user).await?;
+    }
+    let kubeconfig = directory.join("operator.kubeconfig");
+    odc::with_token(&plane.kubeconfig, &odc::token(&plane.client).await?, &kubeconfig)?;
+    let operator = Operator::start(&kubeconfig, directory, &[]).await?;
+    for user in 0..USERS {
+        let users: Api<DevServerUser> = Api::all(plane.client.clone());
+        let name = format!("u{user}");
+        wait::until("the users", Duration::from_secs(120), async || {
+            let status = users.get(&name).await?.status.unwrap_or_default();
+            let ready =
+                odc_api::v1alpha1::condition::holds(&status.conditions, odc_api::v1alpha1::condition::Type::Ready);
+            anyhow::ensure!(ready, "{name} is not ready");
+            Ok(())
+        })
+        .await?;
+        odc_local::cluster::takes_pods(&plane.client, &format!("dev-{name}")).await?;
+    }
+    Ok(operator)
+}
+
+/// Patches that change nothing but one value, of as many objects as there are hands.
+async fn noop_rate(plane: &ControlPlane) -> anyhow::Result<f64> {
+    let maps: Api<ConfigMap> = Api::namespaced(plane.client.clone(), "default");
+    for hand in 0..TOGETHER {
+        let map = serde_json::from_value(json!({"metadata": {"name": format!("hand-{hand}")}}))?;
+        maps.create(&PostParams::default(), &map).await?;
+    }
+    let started = Instant::now();
+    let maps = &maps;
+    stream::iter(0..NOOPS)
+        .map(|number| async move {
+            let patch = json!({"data": {"value": "x".repeat(1000), "number": number.to_string()}});
+            maps.patch(&format!("hand-{}", number % TOGETHER), &PatchParams::default(), &Patch::Merge(&patch)).await
+        })
+        .buffer_unordered(TOGETHER)
+        .try_for_each(|_| async { Ok(()) })
+        .await?;
+    Ok(per_second(NOOPS, started.elapsed()))
+}
+
+/// Creates servers and waits until all run.
+async fn create(plane: &ControlPlane, from: usize, count: usize) -> anyhow::Result<Duration> {
+    let started = Instant::now();
+    let client = &plane.client;
+    stream::iter(from..from + count)
+        .map(|number| async move {
+            let servers: Api<DevServer> = Api::namespaced(client.clone(), &format!("dev-u{}", number % USERS));
+            let server = serde_json::from_value(json!({
+                "metadata": {"name": format!("server-{number}")},
+                "spec": {"home": {"ephemeral": "1Gi"}, "idle": {"action": "None"}},
+            }))?;
+            servers.create(&PostParams::default(), &server).await?;
+            anyhow::Ok(())
+        })
+        .buffer_unordered(TOGETHER)
+        .try_for_each(|()| async { Ok(()) })
+        .await?;
+    let all: Api<DevServer> = Api::all(client.clone());
+    wait::until("all servers run", LIMIT, async || {
+        let list = all.list(&kube::api::ListParams::default().match_any()).await?;
+        let running =
+            list.iter().filter(|server| server.status.as_ref().and_then(|status| status.phase) == Some(Phase::Running));
+        let running = running.count();
+        anyhow::ensure!(running == from + count, "{running} of {} run", from + count);
+        Ok(())
+    })
+    .await?;
+    Ok(started.elapsed())
+}
+
+/// All writes for each server, whoever made them.
+fn writes(requests: &[Request], servers: usize) -> f64 {
+    requests.iter().filter(|request| request.is_write() && request.resource != "leases").count() as f64 / servers as f64
+}
+
+fn per_second(count: usize, took: Duration) -> f64 {
+    count as f64 / took.as_secs_f64()
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn memory(operator: &Operator) -> anyhow::Result<u64> {
+    let pid = operator.child.id().context("the operator runs")?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has memory")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? << 10)
+}
