@@ -10,6 +10,7 @@ mod describe;
 #[cfg(test)]
 mod fixtures;
 pub mod goal;
+mod key;
 pub mod lifetime;
 pub mod parts;
 #[cfg(test)]

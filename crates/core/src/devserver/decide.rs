@@ -268,10 +268,9 @@ impl<'a> Decision<'a> {
     fn restarting(&self, troubles: &[Trouble]) -> Plan {
         let nodes = self.parts.live().filter_map(|pod| pod.node.as_deref());
         let is_silent = |node: &&str| self.seen.nodes.get(node).is_none_or(|node| !node.is_ready());
-        let (reason, message) = match (nodes.into_iter().find(is_silent), troubles.first()) {
-            (Some(node), _) => (Reason::NodeLost, describe::node_silent(node)),
-            (None, Some(trouble)) => (Reason::Restarting, trouble.message.clone()),
-            (None, None) => (Reason::Restarting, describe::RESTARTING.to_owned()),
+        let (reason, message) = match nodes.into_iter().find(is_silent) {
+            Some(node) => (Reason::NodeLost, describe::node_silent(node)),
+            None => (Reason::Restarting, describe::restarting(troubles.first())),
         };
         let again = self.next_stage().or(self.node_watch()).or(self.secret_doubt());
         self.told(&Outlook::new(Phase::Running, reason, message), self.upkeep(), again)

@@ -5,11 +5,11 @@ use odc_api::v1alpha1::{Admission, HibernationCause, Phase};
 
 use super::parts::Parts;
 use super::status::Outlook;
+use super::trouble::Trouble;
 use crate::plan::Event;
 use crate::seen::Pod;
 
 pub(super) const RUNNING: &str = "The server is ready.";
-pub(super) const RESTARTING: &str = "A container of the server is being started again.";
 pub(super) const STOPPING: &str = "The server is being stopped in order.";
 pub(super) const HIBERNATING: &str = "The server is being put to sleep in order.";
 pub(super) const EXPIRED: &str = "Its lifetime was used up.";
@@ -58,6 +58,20 @@ pub(super) fn starting(parts: &Parts<'_>) -> (Reason, String) {
         "An earlier pod of it is still being stopped."
     };
     (Reason::Starting, message.into())
+}
+
+/// Of a server that was ready before.
+pub(super) fn restarting(trouble: Option<&Trouble>) -> String {
+    match trouble {
+        None => "A container of the server is being started again.".into(),
+        Some(trouble) => match trouble.reason {
+            Reason::OutOfMemory => {
+                "It ran out of memory and is being started again. Take a flavor or count with more memory.".into()
+            }
+            Reason::DiesAtStart => "Its program ended and is being started again.".into(),
+            _ => trouble.message.clone(),
+        },
+    }
 }
 
 pub(super) fn pod_over(pod: &Pod) -> String {

@@ -1,7 +1,4 @@
-//! What is missing of a run, and what must be known of the Secret before it can be made.
-//!
-//! Nobody watches Secrets: there is no right to, over all namespaces. So the Secret is made when no key is known, and
-//! looked for only when a pod does not begin, which is what a missing one looks like from here.
+//! What is missing of a run, and what must be known before it can be made.
 
 use std::time::Duration;
 
@@ -17,12 +14,7 @@ use super::validate::Valid;
 use super::{Plan, Question, SecretSeen, build, describe, left, parts};
 use crate::object::Kind;
 use crate::plan::{Again, Write};
-use crate::seen::{Child, Container, ContainerState, Pod};
-
-/// A placed pod that has not begun after this long may be waiting for a Secret that somebody deleted.
-const SECRET_DOUBT: Duration = Duration::from_secs(15);
-/// How often to look for it while nothing gets better.
-const SECRET_AGAIN: Duration = Duration::from_secs(60);
+use crate::seen::{Child, Pod};
 
 /// Why nothing can be written for a start.
 enum Blocked {
@@ -154,20 +146,6 @@ impl Decision<'_> {
         Ok(writes)
     }
 
-    /// Whether anything says which host key the server has.
-    fn remembers_key(&self) -> bool {
-        self.keyed().next().is_some() || self.stored_key().is_some()
-    }
-
-    /// Pods that were made for the host key in force.
-    fn keyed(&self) -> impl Iterator<Item = &Pod> {
-        self.parts.live().chain(self.parts.orphaned.iter().copied())
-    }
-
-    fn stored_key(&self) -> Option<&str> {
-        Some(self.stored()?.access.as_ref()?.host_key.as_ref()?.as_str())
-    }
-
     /// Nothing has the name of this ordinal's pod, not even on its way out.
     fn is_free(&self, ordinal: usize) -> bool {
         let name = parts::name(self.server.metadata.name.as_deref().unwrap_or_default(), ordinal);
@@ -224,39 +202,6 @@ impl Decision<'_> {
     fn surplus(&self) -> impl Iterator<Item = Write> {
         self.parts.surplus.iter().map(|pod| Write::Delete(parts::target(pod, None)))
     }
-
-    /// The host key in force, wherever it is known from.
-    pub(super) fn host_key(&self) -> Option<String> {
-        if let SecretSeen::There(key) = &self.seen.secret {
-            return Some(key.clone());
-        }
-        let of_pod = |pod: &Pod| pod.server.as_ref().and_then(|details| details.host_key.clone());
-        self.keyed().find_map(of_pod).or_else(|| self.stored_key().map(str::to_owned))
-    }
-
-    /// Whether a pod that is there cannot begin before something is known or done about the Secret.
-    pub(super) fn wants_the_secret(&self) -> bool {
-        let missing = self.seen.secret == SecretSeen::Missing;
-        self.is_in_doubt() || missing && self.parts.live().any(|pod| doubtful_from(pod).is_some())
-    }
-
-    fn is_in_doubt(&self) -> bool {
-        self.doubts().any(|due| due <= self.now)
-    }
-
-    pub(super) fn secret_doubt(&self) -> Again {
-        let soonest = self.doubts().filter(|due| *due > self.now).min();
-        let until = |due| Duration::try_from(self.now.duration_until(due)).unwrap_or_default();
-        soonest.map_or(Again::OnChange, |due| Again::After(until(due)))
-    }
-
-    /// When the Secret is to be looked for.
-    fn doubts(&self) -> impl Iterator<Item = Timestamp> {
-        let again = self.seen.secret_checked.map(|checked| later(checked, SECRET_AGAIN));
-        let foreign = (self.seen.secret == SecretSeen::Foreign).then_some(again.unwrap_or(self.now));
-        let pods = self.parts.live().filter_map(doubtful_from);
-        foreign.into_iter().chain(pods.map(move |first| again.map_or(first, |again| again.max(first))))
-    }
 }
 
 fn makes_secret(write: &Write) -> bool {
@@ -270,20 +215,4 @@ fn is_ours(child: &Child, uid: &str) -> bool {
         Some(controller) => controller["uid"] == uid,
         None => child.body["metadata"]["annotations"][annotation::SERVER_UID] == uid,
     }
-}
-
-/// From when on a placed pod that has not even begun perhaps cannot mount its Secret.
-fn doubtful_from(pod: &Pod) -> Option<Timestamp> {
-    let details = pod.server.as_ref().filter(|_| pod.node.is_some())?;
-    let begun = details.ready || details.containers.iter().any(|container| !waits_for_volumes(container));
-    details.created.filter(|_| !begun).map(|created| later(created, SECRET_DOUBT))
-}
-
-fn waits_for_volumes(container: &Container) -> bool {
-    use ContainerState::Waiting;
-    matches!(&container.state, Waiting { reason, .. } if reason == "PodInitializing" || reason == "ContainerCreating")
-}
-
-fn later(than: Timestamp, by: Duration) -> Timestamp {
-    than.saturating_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -75,9 +75,17 @@ fn died(container: &Container, log: Option<String>) -> Option<Trouble> {
 }
 
 /// Registries word it differently; these are the words of the usual ones.
-const ABSENT: &[&str] = &["not found", "manifest unknown", "name unknown", "does not exist", "404"];
-const DENIED: &[&str] =
-    &["unauthorized", "denied", "forbidden", "no basic auth", "authentication required", "401", "403"];
+const ABSENT: &[&str] = &["not found", "manifest unknown", "name unknown", "does not exist", "status code 404"];
+/// Numbers alone would be found in digests, and a hiccup of the registry would end the server.
+const DENIED: &[&str] = &[
+    "unauthorized",
+    "denied",
+    "forbidden",
+    "no basic auth",
+    "authentication required",
+    "status code 401",
+    "status code 403",
+];
 
 fn image(container: &Container, reason: &str, message: &str) -> Trouble {
     let text = message.to_lowercase();
@@ -129,6 +137,9 @@ mod tests {
             ("ImagePullBackOff", not_found, 0, Some((ImageNotFound, true))),
             ("ImagePullBackOff", denied, 0, Some((ImageDenied, true))),
             ("ImagePullBackOff", "dial tcp: i/o timeout", 0, Some((ImageNotFound, false))),
+            ("ImagePullBackOff", "x@sha256:401403404: i/o timeout", 0, Some((ImageNotFound, false))),
+            ("ImagePullBackOff", "unexpected status code 403", 0, Some((ImageDenied, true))),
+            ("ImagePullBackOff", "429 Too Many Requests", 0, Some((ImageNotFound, false))),
             ("InvalidImageName", "couldn't parse", 0, Some((ImageNotFound, true))),
             ("CreateContainerConfigError", "secret \"s\" not found", 0, Some((SecretMissing, false))),
             ("CrashLoopBackOff", "back-off 10s", 1, Some((DiesAtStart, false))),

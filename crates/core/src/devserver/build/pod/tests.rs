@@ -1,0 +1,343 @@
+//! The manifest, as it is sent.
+
+use odc_api::v1alpha1::{DevServer, EnvVar, Home, Image, Repository, SecretKey, Setup};
+use serde_json::{Value, json};
+
+use super::super::pod_security::{Level, containers, list, violations};
+use super::super::{AGENT, size};
+use super::*;
+use crate::devserver::fixtures::{Request, volume};
+use crate::seen;
+
+fn place() -> Placement<'static> {
+    Placement { ordinal: 0, run: 3, node: "node-1", user_namespaces: false }
+}
+
+fn built(request: &Request, place: Placement<'_>) -> Value {
+    request.valid(|valid| pod(valid, place, "ssh-ed25519 host", &[], "agent:1").body)
+}
+
+fn manifest(request: &Request) -> Value {
+    built(request, place())
+}
+
+fn main(pod: &Value) -> &Value {
+    &pod["spec"]["containers"][0]
+}
+
+/// The value the container gets, as Kubernetes settles it: the last of a name wins.
+fn variable<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
+    list(&main(pod)["env"]).filter(|variable| variable["name"] == name).last()?["value"].as_str()
+}
+
+fn setting(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.into(), value: Some(value.into()), secret: None }
+}
+
+/// Every kind of request that changes the shape of a pod.
+fn shapes() -> Vec<Request> {
+    let all_in = |server: &mut DevServer| {
+        server.spec.volumes = vec![volume("claim-data", "/data")];
+        server.spec.env = vec![setting("A", "1")];
+        server.spec.setup = Some(Setup {
+            script: Some("make".into()),
+            repository: Some(Repository { url: "https://git.example.org/a.git".into(), reference: None }),
+            pre_stop: Some("sync".into()),
+        });
+        let pull_secret = Some("pull".parse().unwrap());
+        server.spec.image =
+            Some(Image { reference: Some("own:1".into()), build: None, keep_entrypoint: true, pull_secret });
+    };
+    vec![
+        Request::of(DevServer::test()),
+        Request::of(DevServer::test().ephemeral("50Gi")),
+        Request::of(DevServer::test().size("flavor-gpu", 8, 1)),
+        Request::of(DevServer::test().size("flavor-cpu", 0, 1)),
+        Request::of(DevServer::test().size("flavor-gpu", 2, 4).ephemeral("1500M")),
+        Request::test(all_in).flavor(|flavor| {
+            flavor.volumes = vec![volume("claim-sets", "/sets")];
+            flavor.runtime_class = Some("gvisor".parse().unwrap());
+            flavor.pull_secret = Some("pull-all".parse().unwrap());
+        }),
+        Request::of(DevServer::test()).flavor(|flavor| {
+            flavor.resources.cpu = "50m".parse().unwrap();
+            flavor.resources.memory = "20Mi".parse().unwrap();
+        }),
+    ]
+}
+
+#[test]
+fn every_pod_keeps_the_level_of_its_flavor() {
+    for (privilege, level) in [(Privilege::Restricted, Level::Restricted), (Privilege::Sudo, Level::Baseline)] {
+        for request in shapes() {
+            let request = request.flavor(|flavor| flavor.privilege = privilege);
+            for user_namespaces in [false, true] {
+                let pod = built(&request, Placement { user_namespaces, ..place() });
+                assert_eq!(violations(&pod, level), Vec::<String>::new(), "{pod:#}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_pod_reaches_for_its_node_or_for_the_api() {
+    for request in shapes() {
+        let pod = manifest(&request);
+        let spec = &pod["spec"];
+        assert_eq!(
+            (&spec["automountServiceAccountToken"], &spec["enableServiceLinks"]),
+            (&json!(false), &json!(false))
+        );
+        assert!(list(&spec["volumes"]).all(|volume| volume["hostPath"].is_null() && volume["projected"].is_null()));
+        assert!(["hostNetwork", "hostPID", "hostIPC", "nodeName"].iter().all(|field| spec[field].is_null()));
+        assert_eq!(spec["restartPolicy"], "Always");
+    }
+}
+
+#[test]
+fn users_of_its_own_are_for_root_on_nodes_that_can() {
+    let host_users = |privilege, user_namespaces| {
+        let request = Request::of(DevServer::test()).flavor(|flavor| flavor.privilege = privilege);
+        built(&request, Placement { user_namespaces, ..place() })["spec"]["hostUsers"].clone()
+    };
+    assert_eq!(host_users(Privilege::Sudo, true), json!(false));
+    assert_eq!(host_users(Privilege::Sudo, false), Value::Null);
+    assert_eq!(host_users(Privilege::Restricted, true), Value::Null);
+}
+
+#[test]
+fn the_queue_counts_what_the_kube_scheduler_counts() {
+    for privilege in [Privilege::Restricted, Privilege::Sudo] {
+        for request in shapes() {
+            let request = request.flavor(|flavor| flavor.privilege = privilege);
+            let pod = serde_json::from_value(manifest(&request)).unwrap();
+            request.valid(|valid| assert_eq!(seen::Pod::of(&pod).requests, size::each(valid)));
+        }
+    }
+}
+
+#[test]
+fn requests_are_limits_but_for_space_on_the_node() {
+    let pod = manifest(&Request::of(DevServer::test().size("flavor-gpu", 2, 1).ephemeral("50Gi")));
+    let resources = &main(&pod)["resources"];
+    assert_eq!(resources["limits"], json!({"cpu": "48", "memory": "480Gi", "nvidia.com/gpu": "2"}));
+    assert_eq!(
+        resources["requests"],
+        json!({"cpu": "48", "memory": "480Gi", "nvidia.com/gpu": "2", "ephemeral-storage": "50Gi"})
+    );
+    let home = list(&pod["spec"]["volumes"]).find(|volume| volume["name"] == "home").unwrap();
+    assert_eq!(home["emptyDir"]["sizeLimit"], "50Gi");
+}
+
+#[test]
+fn a_pod_is_known_as_ours_when_it_is_read_back() {
+    let mut read: Pod = serde_json::from_value(manifest(&Request::of(DevServer::test()))).unwrap();
+    read.metadata.uid = Some("uid-pod".into());
+    let seen = seen::Pod::of(&read);
+    let details = seen.server.as_ref().unwrap();
+    assert_eq!((details.owner.as_deref(), details.made_for.as_deref()), (Some("uid-server-1"), Some("uid-server-1")));
+    assert_eq!((details.run, details.host_key.as_deref()), (Some(3), Some("ssh-ed25519 host")));
+    let parts = parts::sort(&[&seen], "server-1", "uid-server-1", 1, Some(3));
+    assert!(parts.current[0].is_some());
+}
+
+#[test]
+fn the_granted_node_is_the_only_one() {
+    let pod = manifest(&Request::of(DevServer::test()));
+    let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let fields = &required["nodeSelectorTerms"][0]["matchFields"][0];
+    assert_eq!(fields, &json!({"key": "metadata.name", "operator": "In", "values": ["node-1"]}));
+}
+
+#[test]
+fn a_silent_node_keeps_its_pods() {
+    let request = Request::of(DevServer::test()).flavor(|flavor| {
+        flavor.tolerations = vec![v1alpha1::Toleration {
+            key: Some("pool".into()),
+            operator: v1alpha1::TolerationOperator::Equal,
+            value: Some("gpu".into()),
+            effect: Some(v1alpha1::TolerationEffect::NoSchedule),
+        }];
+    });
+    let silent = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute"});
+    assert_eq!(
+        manifest(&request)["spec"]["tolerations"],
+        json!([
+            {"key": "pool", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
+            silent("node.kubernetes.io/not-ready"),
+            silent("node.kubernetes.io/unreachable"),
+        ])
+    );
+}
+
+#[test]
+fn without_devices_none_are_seen() {
+    let cpu = manifest(&Request::of(DevServer::test().size("flavor-cpu", 0, 1)));
+    assert_eq!(variable(&cpu, "NVIDIA_VISIBLE_DEVICES"), Some("void"));
+    let gpu = manifest(&Request::of(DevServer::test()));
+    assert_eq!(variable(&gpu, "NVIDIA_VISIBLE_DEVICES"), None);
+}
+
+#[test]
+fn what_is_reserved_is_not_the_owners() {
+    let request = Request::test(|server| {
+        *server = server.clone().size("flavor-cpu", 0, 1);
+        server.spec.env = vec![
+            setting("NVIDIA_VISIBLE_DEVICES", "all"),
+            setting("ODC_OWNER", "root"),
+            setting("OMP_NUM_THREADS", "7"),
+            setting("MINE", "1"),
+        ];
+    });
+    let pod = manifest(&request);
+    assert_eq!(variable(&pod, "NVIDIA_VISIBLE_DEVICES"), Some("void"));
+    assert_eq!(variable(&pod, "ODC_OWNER"), Some("ada"));
+    // What is only a good guess, the owner may know better.
+    assert_eq!(variable(&pod, "OMP_NUM_THREADS"), Some("7"));
+    assert_eq!((variable(&pod, "MINE"), variable(&pod, "GOMAXPROCS")), (Some("1"), Some("4")));
+    let mut names: Vec<&str> = list(&main(&pod)["env"]).filter_map(|variable| variable["name"].as_str()).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "a variable is there twice");
+}
+
+/// How Kubernetes reads variables and commands.
+fn expanded(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text.chars().peekable();
+    while let Some(character) = rest.next() {
+        match (character, rest.peek()) {
+            ('$', Some('$')) => drop(rest.next()),
+            ('$', Some('(')) => return format!("{out} expanded"),
+            _ => {}
+        }
+        out.push(character);
+    }
+    out
+}
+
+#[test]
+fn text_of_others_is_never_read_as_a_variable() {
+    for text in ["$(HOME)", "$$(HOME)", "a$b", "$$", "100$", "$", "plain"] {
+        let mut request = Request::test(|server| server.spec.env = vec![setting("MINE", text)]);
+        request.user.as_mut().unwrap().spec.display_name = Some(text.into());
+        let pod = request.valid(|valid| pod(valid, place(), "key", &[text.to_owned()], "agent:1").body);
+        assert_eq!(expanded(variable(&pod, "MINE").unwrap()), text);
+        assert_eq!(expanded(list(&main(&pod)["command"]).last().unwrap().as_str().unwrap()), text);
+        let prepare = &pod["spec"]["initContainers"][1];
+        assert_eq!(expanded(list(&prepare["command"]).last().unwrap().as_str().unwrap()), text);
+    }
+}
+
+#[test]
+fn a_variable_may_come_from_a_secret_of_the_owner() {
+    let secret = SecretKey { name: "tokens".parse().unwrap(), key: "hub".into() };
+    let request = Request::test(|server| {
+        server.spec.env = vec![EnvVar { name: "TOKEN".into(), value: None, secret: Some(secret) }];
+    });
+    let pod = manifest(&request);
+    let token = list(&main(&pod)["env"]).find(|variable| variable["name"] == "TOKEN").unwrap();
+    assert_eq!(token["valueFrom"]["secretKeyRef"], json!({"name": "tokens", "key": "hub"}));
+}
+
+#[test]
+fn a_gang_knows_its_peers() {
+    let gang = Request::of(DevServer::test().size("flavor-gpu", 2, 3).ephemeral("1Gi"));
+    let pod = built(&gang, Placement { ordinal: 1, ..place() });
+    for (name, value) in [
+        ("MASTER_ADDR", "server-1-0.server-1.dev-ada.svc"),
+        ("MASTER_PORT", "29500"),
+        ("RANK", "1"),
+        ("NODE_RANK", "1"),
+        ("WORLD_SIZE", "3"),
+        ("ODC_HOSTFILE", "/odc/keys/hostfile"),
+    ] {
+        assert_eq!(variable(&pod, name), Some(value), "{name}");
+    }
+    assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("server-1-1"), &json!("server-1")));
+    let alone = manifest(&Request::of(DevServer::test()));
+    assert_eq!((variable(&alone, "MASTER_ADDR"), &alone["spec"]["subdomain"]), (None, &Value::Null));
+}
+
+/// Where each claim is mounted in the server itself.
+fn mounts(pod: &Value) -> Vec<(String, String, bool)> {
+    let mounts = list(&main(pod)["volumeMounts"]).filter_map(|mount| {
+        let volume = list(&pod["spec"]["volumes"]).find(|volume| volume["name"] == mount["name"]).unwrap();
+        let claim = volume["persistentVolumeClaim"]["claimName"].as_str()?;
+        Some((claim.to_owned(), mount["mountPath"].as_str().unwrap().to_owned(), mount["readOnly"] == true))
+    });
+    mounts.collect()
+}
+
+#[test]
+fn claims_are_mounted_where_they_were_asked_for() {
+    let request = Request::test(|server| {
+        let mut data = volume("claim-data", "/data");
+        data.read_only = true;
+        server.spec.volumes = vec![data, volume("claim-own", "/sets")];
+    })
+    .flavor(|flavor| flavor.volumes = vec![volume("claim-hers", "/sets"), volume("claim-all", "/all")]);
+    let expect = [
+        ("claim-home", "/home/dev", false),
+        ("claim-data", "/data", true),
+        ("claim-own", "/sets", false),
+        ("claim-all", "/all", false),
+    ];
+    let expect = expect.map(|(claim, path, read_only)| (claim.to_owned(), path.to_owned(), read_only));
+    assert_eq!(mounts(&manifest(&request)), expect);
+}
+
+#[test]
+fn every_mount_has_its_volume_and_every_path_one_mount() {
+    for privilege in [Privilege::Restricted, Privilege::Sudo] {
+        for request in shapes() {
+            let pod = manifest(&request.flavor(|flavor| flavor.privilege = privilege));
+            let volumes: Vec<&Value> = list(&pod["spec"]["volumes"]).map(|volume| &volume["name"]).collect();
+            for container in containers(&pod) {
+                let mut paths: Vec<&str> = Vec::new();
+                for mount in list(&container["volumeMounts"]) {
+                    assert!(volumes.contains(&&mount["name"]), "{mount}");
+                    paths.push(mount["mountPath"].as_str().unwrap());
+                }
+                let all = paths.len();
+                paths.sort_unstable();
+                paths.dedup();
+                assert_eq!(paths.len(), all, "{paths:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_has_shared_memory_that_counts_as_its_own() {
+    let pod = manifest(&Request::of(DevServer::test()));
+    let shm = list(&pod["spec"]["volumes"]).find(|volume| volume["name"] == "shm").unwrap();
+    assert_eq!(shm["emptyDir"], json!({"medium": "Memory", "sizeLimit": "120Gi"}));
+}
+
+#[test]
+fn the_agent_comes_first_and_the_server_runs_under_it() {
+    let pod = manifest(&shapes()[5]);
+    assert_eq!(pod["spec"]["initContainers"][0]["name"], AGENT);
+    let command: Vec<&str> = list(&main(&pod)["command"]).filter_map(Value::as_str).collect();
+    assert_eq!(command[..2], ["/odc/bin/odc-agent", "init"]);
+    assert!(command.windows(2).any(|pair| pair == ["--setup", "/odc/keys/setup.sh"]));
+    assert!(command.windows(2).any(|pair| pair == ["--pre-stop", "/odc/keys/pre-stop.sh"]));
+    let grace = pod["spec"]["terminationGracePeriodSeconds"].to_string();
+    assert!(command.windows(2).any(|pair| pair == ["--grace", grace.as_str()]));
+}
+
+#[test]
+fn both_logins_of_registries_are_used() {
+    let names = list(&manifest(&shapes()[5])["spec"]["imagePullSecrets"]).cloned().collect::<Vec<_>>();
+    assert_eq!(names, [json!({"name": "pull"}), json!({"name": "pull-all"})]);
+    assert_eq!(manifest(&shapes()[0])["spec"]["imagePullSecrets"], Value::Null);
+}
+
+#[test]
+fn a_home_that_is_a_claim_outlives_the_pod() {
+    let request = Request::of(DevServer::test());
+    assert!(matches!(request.server.spec.home, Home::Claim(_)));
+    assert_eq!(mounts(&manifest(&request))[0].1, "/home/dev");
+}
