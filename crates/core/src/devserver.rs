@@ -18,7 +18,11 @@ mod simulation;
 mod start;
 mod status;
 mod stop;
+#[cfg(test)]
+mod strange;
 mod tell;
+#[cfg(test)]
+mod tests;
 pub mod trouble;
 pub mod validate;
 

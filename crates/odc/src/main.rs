@@ -24,21 +24,24 @@ enum Role {
     /// A whole cloud on this machine: real Kubernetes, PostgreSQL, a registry
     Local(local::Local),
     /// Keep what people asked for true: servers, users, teams, flavors and the queue
-    Operator(odc_operator::Options),
+    Operator(Box<odc_operator::Options>),
     /// Write the files that are made from the source and checked in
     Generate(generate::Generate),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     // Two TLS back ends in one process would leave the choice to chance.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = Cli::parse();
-    let result = match cli.role {
-        Role::Local(local) => local.run().await,
-        Role::Operator(options) => operator(options).await,
-        Role::Generate(generate) => generate.run(),
-    };
+    let result = runtime(&cli.role).map_err(Into::into).and_then(|runtime| {
+        runtime.block_on(async {
+            match cli.role {
+                Role::Local(local) => local.run().await,
+                Role::Operator(options) => operator(*options).await,
+                Role::Generate(generate) => generate.run(),
+            }
+        })
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -48,6 +51,16 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The operator waits for others nearly all the time. One thread serves it as well as many, and takes a third of the
+/// memory, because memory is kept for every thread.
+fn runtime(role: &Role) -> std::io::Result<tokio::runtime::Runtime> {
+    let mut builder = match role {
+        Role::Operator(_) => tokio::runtime::Builder::new_current_thread(),
+        Role::Local(_) | Role::Generate(_) => tokio::runtime::Builder::new_multi_thread(),
+    };
+    builder.enable_all().build()
 }
 
 async fn operator(options: odc_operator::Options) -> anyhow::Result<()> {

@@ -56,13 +56,11 @@ async fn in_time<T>(
     name: &str,
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<Result<T, Box<kube::Error>>, Error> {
-    match tokio::time::timeout(REQUEST_LIMIT, request).await {
-        Ok(answer) => Ok(answer.map_err(Box::new)),
-        Err(_) => {
-            tracing::debug!(verb, name, "no answer in time");
-            Err(Error::TimedOut { kind, name: name.to_owned() })
-        }
-    }
+    let Ok(answer) = tokio::time::timeout(REQUEST_LIMIT, request).await else {
+        tracing::debug!(verb, name, "no answer in time");
+        return Err(Error::TimedOut { kind, name: name.to_owned() });
+    };
+    Ok(answer.map_err(Box::new))
 }
 
 fn failed(verb: &'static str, kind: Kind, name: &str, source: Box<kube::Error>) -> Error {

@@ -36,7 +36,7 @@ struct Settings {
     /// Namespace of the control plane [default: odc-system]
     #[arg(long, env = "ODC_NAMESPACE", value_name = "NAME")]
     namespace: Option<String>,
-    /// The operator's own ServiceAccount, which gets its rights in users' namespaces [default: odc-operator]
+    /// The operator's own service account, which gets its rights in users' namespaces [default: odc-operator]
     #[arg(long, env = "ODC_SERVICE_ACCOUNT", value_name = "NAME")]
     service_account: Option<String>,
     /// Address for /livez, /readyz and /metrics [default: [::]:9090]

@@ -6,8 +6,9 @@ mod observe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::Resource as _;
+use kube::api::Api;
 use kube::runtime::controller::Action;
+use kube::{Resource as _, ResourceExt as _};
 use odc_api::v1alpha1::{DevServer, DevServerStatus};
 use odc_core::devserver::{self, Plan};
 use odc_core::object::Kind;
@@ -18,12 +19,15 @@ use crate::apply::apply;
 use crate::context::Context;
 use crate::error::{Class, Error};
 use crate::facts::Known;
+use crate::lease::REQUEST_LIMIT;
 use crate::metrics::Failure;
 use crate::report::{self, Manager};
 
 pub const NAME: &str = "devserver";
 /// A decision asks at most for keys, the Secret and the entrypoint, each once.
 const ROUNDS: usize = 5;
+/// How long to wait for a watch that is behind.
+const CATCH_UP: Duration = Duration::from_secs(1);
 
 pub async fn reconcile(server: Arc<DevServer>, ctx: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
@@ -37,6 +41,10 @@ pub async fn reconcile(server: Arc<DevServer>, ctx: Arc<Context>) -> Result<Acti
 }
 
 async fn drive(server: &DevServer, ctx: &Context) -> Result<Action, Error> {
+    if is_behind(server, ctx).await? {
+        // The watch will tell; this is for the case that it does not.
+        return Ok(Action::requeue(CATCH_UP));
+    }
     let mut keys = None;
     for _ in 0..ROUNDS {
         let plan = decide(server, ctx, keys.as_ref());
@@ -47,6 +55,25 @@ async fn drive(server: &DevServer, ctx: &Context) -> Result<Action, Error> {
         return carry_out(server, ctx, plan).await;
     }
     Err(Error::Malformed { what: "a plan".into(), reason: "it asks for more than there is".into() })
+}
+
+/// Whether our copy of the server is older than that of its pods. A grant is stored before its pods are made and each pod
+/// carries its number, so a number we do not know is news. Deciding without it would stop what runs rightly; it comes
+/// when a list was old, which is why the API server itself is asked.
+async fn is_behind(server: &DevServer, ctx: &Context) -> Result<bool, Error> {
+    let known =
+        server.status.as_ref().and_then(|status| status.admission.as_ref()).map_or(0, |admission| admission.run);
+    let uid = server.metadata.uid.as_deref().unwrap_or_default();
+    if observe::Observed::of(ctx, server).newest_run(uid).is_none_or(|run| run <= known) {
+        return Ok(false);
+    }
+    let name = server.name_any();
+    let api: Api<DevServer> = Api::namespaced(ctx.client.clone(), &server.namespace().unwrap_or_default());
+    let asked = tokio::time::timeout(REQUEST_LIMIT, api.get_metadata_opt(&name)).await;
+    let answer = asked.map_err(|_| Error::TimedOut { kind: Kind::DevServer, name: name.clone() })?;
+    let read = |source| Error::Read { kind: Kind::DevServer, name, source: Box::new(source) };
+    let stored = answer.map_err(read)?;
+    Ok(stored.is_none_or(|stored| stored.metadata.resource_version != server.metadata.resource_version))
 }
 
 fn decide(server: &DevServer, ctx: &Context, keys: Option<&devserver::build::Keys>) -> Plan {
@@ -82,7 +109,7 @@ async fn carry_out(server: &DevServer, ctx: &Context, plan: Plan) -> Result<Acti
         // The receiver lives as long as the leader.
         let _ = ctx.triggers.own.send(written);
         if is_somebodys(ctx, server) {
-            ctx.reporter.tell(server.object_ref(&()), &plan.events);
+            ctx.reporter.tell(&server.object_ref(&()), &plan.events);
         }
     }
     Ok(match plan.again {
@@ -111,6 +138,7 @@ fn started(ctx: &Context, before: &DevServer, now: &DevServer) {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the applier's signature")]
 /// Errors are logged once, here, and their class sets when to look again.
 pub fn on_error(server: Arc<DevServer>, error: &Error, ctx: Arc<Context>) -> Action {
     let uid = server.metadata.uid.as_deref().unwrap_or_default();

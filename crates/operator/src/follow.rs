@@ -2,13 +2,16 @@
 
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use futures_util::StreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
 use kube::core::DeserializeGuard;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, reflector::Lookup};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -107,6 +110,7 @@ pub async fn reflect<K>(
     let mut events = std::pin::pin!(watcher::watcher(api, config).default_backoff());
     let store = writer.as_reader();
     let mut newest = 0;
+    let mut known = Vec::new();
     loop {
         let event = tokio::select! {
             event = events.next() => match event {
@@ -127,39 +131,65 @@ pub async fn reflect<K>(
             }
         };
         match event {
-            Event::Init => writer.apply_watcher_event(&Event::Init),
-            Event::InitDone => writer.apply_watcher_event(&Event::InitDone),
+            Event::Init => {
+                known = store.state();
+                writer.apply_watcher_event(&Event::Init);
+            }
             Event::InitApply(guarded) => match guarded.0 {
                 Ok(object) => {
                     newest = newest.max(version(&object));
-                    let object = prune(object);
-                    writer.apply_watcher_event(&Event::InitApply(object.clone()));
-                    changed(&object, false);
+                    writer.apply_watcher_event(&Event::InitApply(prune(object)));
                 }
                 Err(_) => unreadable(&guarded),
             },
-            Event::Apply(guarded) => match guarded.0 {
-                Ok(object) => {
-                    newest = newest.max(version(&object));
-                    let reference = object.to_object_ref(());
-                    // Our own write comes back: everybody knows already.
-                    if store.get(&reference).is_some_and(|known| version(&*known) == version(&object)) {
-                        continue;
-                    }
-                    let object = prune(object);
-                    writer.apply_watcher_event(&Event::Apply(object.clone()));
-                    changed(&object, false);
+            // Only now is the list to be seen, and with it what went while nobody watched.
+            Event::InitDone => {
+                writer.apply_watcher_event(&Event::InitDone);
+                let gone = |object: &&Arc<K>| store.get(&object.to_object_ref(())).is_none();
+                for object in std::mem::take(&mut known).iter().filter(gone) {
+                    changed(object, true);
                 }
-                Err(_) => unreadable(&guarded),
-            },
-            Event::Delete(guarded) => {
-                if let Ok(object) = guarded.0 {
-                    newest = newest.max(version(&object));
-                    writer.apply_watcher_event(&Event::Delete(object.clone()));
-                    changed(&object, true);
+                for object in store.state() {
+                    changed(&object, false);
                 }
             }
+            Event::Apply(guarded) => {
+                let Ok(object) = guarded.0 else {
+                    unreadable(&guarded);
+                    forget(&mut writer, &store, guarded.meta(), &changed);
+                    continue;
+                };
+                newest = newest.max(version(&object));
+                let reference = object.to_object_ref(());
+                // Our own write comes back: everybody knows already.
+                if store.get(&reference).is_some_and(|known| version(&*known) == version(&object)) {
+                    continue;
+                }
+                let object = prune(object);
+                writer.apply_watcher_event(&Event::Apply(object.clone()));
+                changed(&object, false);
+            }
+            Event::Delete(guarded) => {
+                newest = newest.max(version(&guarded));
+                forget(&mut writer, &store, guarded.meta(), &changed);
+            }
         }
+    }
+}
+
+/// It is gone, or nobody can read any more what it says, which comes to the same.
+fn forget<K>(writer: &mut Writer<K>, store: &Store<K>, gone: &ObjectMeta, changed: &impl Fn(&K, bool))
+where
+    K: Resource<DynamicType = ()> + Lookup<DynamicType = ()> + Clone + 'static,
+{
+    let name = ObjectRef::new(gone.name.as_deref().unwrap_or_default());
+    let reference = match &gone.namespace {
+        Some(namespace) => name.within(namespace),
+        None => name,
+    };
+    if let Some(known) = store.get(&reference) {
+        writer.apply_watcher_event(&Event::Delete((*known).clone()));
+        changed(&known, true);
     }
 }
 

@@ -44,6 +44,11 @@ impl Lead {
         }
     }
 
+    /// From now on nothing is written, whoever is in the middle of something.
+    fn end(&self) {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
     fn renewed(&self, since: Instant) {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = since + RENEW_DEADLINE;
     }
@@ -151,11 +156,16 @@ impl Candidate {
         Ok(Some(stored.metadata.resource_version))
     }
 
-    /// Lets the next one begin at once.
+    /// Stops all writes, and lets the next one begin at once. Nobody may renew any more.
     pub async fn release(&self, lead: &Lead) -> kube::Result<()> {
+        // Past its time it may be somebody else's already.
+        if lead.check().is_err() {
+            return Ok(());
+        }
+        lead.end();
         let Some(mut lease) = in_time(self.api.get_opt(&self.name)).await? else { return Ok(()) };
         let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
-        if spec.holder_identity.as_deref() != Some(&self.identity) || lead.check().is_err() {
+        if spec.holder_identity.as_deref() != Some(&self.identity) {
             return Ok(());
         }
         spec.holder_identity = None;
@@ -207,6 +217,8 @@ mod tests {
         assert!(old.check().is_err());
         old.renewed(now);
         assert!(old.check().is_ok());
+        old.end();
+        assert!(old.check().is_err());
     }
 
     #[test]

@@ -103,9 +103,9 @@ async fn lead_on(
     tokio::select! {
         () = candidate.keep(lead) => anyhow::bail!("another process leads, or the API server is away; ending"),
         ended = readiness => ended,
-        (_, _, _) = select_all(work) => anyhow::bail!("a part of the operator ended by itself"),
+        ((), _, _) = select_all(work) => anyhow::bail!("a part of the operator ended by itself"),
         () = asked_to_stop() => {
-            // Nobody decides any more; whoever waits may begin at once.
+            // Nobody decides any more, and what was decided is left to the next one, who may begin at once.
             if let Err(error) = candidate.release(lead).await {
                 tracing::info!(error = &error as &dyn std::error::Error, "the lease was not given back");
             }

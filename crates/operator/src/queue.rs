@@ -25,6 +25,8 @@ const NAME: &str = "queue";
 const PACE: Duration = Duration::from_millis(10);
 /// Writes under way at once.
 const TOGETHER: usize = 16;
+/// Writes of one pass: more would be decided long before they are written.
+const BATCH: usize = 64;
 /// Who waits only a moment is not told where they stand.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How many of those who wait are told within a second, the first ones first.
@@ -110,6 +112,11 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
         }
         due.push(decision);
     }
+    if due.len() > BATCH {
+        // Any prefix of a plan is a fine place to go on from, and a new plan knows what happened meanwhile.
+        due.truncate(BATCH);
+        again = Again::After(Duration::ZERO);
+    }
     // What is given back is stored before anything is granted from it.
     let (back, rest): (Vec<_>, Vec<_>) =
         due.into_iter().partition(|decision| matches!(decision.what, What::Release | What::Revoke(_)));
@@ -156,11 +163,9 @@ fn place(waiting: &mut HashMap<String, (Timestamp, Instant)>, server: &DevServer
     since
 }
 
-/// What our copies show by now, or is gone.
+/// Only what our copies do not show yet is remembered.
 fn forget(memory: &mut Memory, snapshot: &Snapshot) {
-    memory.decided.retain(|uid, (_, version)| {
-        snapshot.read.get(uid).is_some_and(|server| crate::follow::version(&**server) <= *version)
-    });
+    memory.decided.retain(|uid, _| snapshot.behind.contains(uid));
 }
 
 async fn write(

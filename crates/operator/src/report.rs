@@ -17,19 +17,22 @@ use crate::lease::REQUEST_LIMIT;
 
 #[derive(Clone)]
 pub struct Reporter {
-    recorder: Recorder,
+    client: Client,
+    who: Who,
 }
 
 impl Reporter {
     pub fn new(client: Client, instance: &str) -> Self {
         let who = Who { controller: "odc-operator".into(), instance: Some(instance.to_owned()) };
-        Self { recorder: Recorder::new(client, who) }
+        Self { client, who }
     }
 
     /// Tells people what happened. They can do without it, so nothing waits for it and its failure is no failure.
-    pub fn tell(&self, about: ObjectReference, events: &[plan::Event]) {
+    pub fn tell(&self, about: &ObjectReference, events: &[plan::Event]) {
         for event in events {
-            let recorder = self.recorder.clone();
+            // A new one each time: a recorder remembers what it wrote for minutes, to count repetitions, and we repeat
+            // nothing.
+            let recorder = Recorder::new(self.client.clone(), self.who.clone());
             let about = about.clone();
             let event = Event {
                 type_: if event.serious { EventType::Warning } else { EventType::Normal },

@@ -1,6 +1,6 @@
 //! The world as the queue sees it, from our copies of the cluster.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -23,6 +23,8 @@ pub struct Snapshot {
     quotas: Quotas,
     /// Each server as it was read, by its uid.
     pub read: HashMap<String, Arc<DevServer>>,
+    /// Servers of which our copies are older than what the queue decided last.
+    pub behind: HashSet<String>,
     /// When the next booking begins.
     pub again: Again,
 }
@@ -44,12 +46,16 @@ impl Snapshot {
             servers: Vec::new(),
             quotas: quotas(ctx),
             read: HashMap::new(),
+            behind: HashSet::new(),
             again: Again::OnChange,
         };
         for server in ctx.cluster.servers.state() {
             let uid = server.metadata.uid.clone().unwrap_or_default();
             let server = match decided.get(&uid) {
-                Some((newer, version)) if *version > crate::follow::version(&*server) => newer.clone(),
+                Some((newer, version)) if *version > crate::follow::version(&*server) => {
+                    taken.behind.insert(uid.clone());
+                    newer.clone()
+                }
                 _ => server,
             };
             if let Some((entry, again)) = entry(ctx, &server, now, &mut first_seen) {

@@ -55,13 +55,14 @@ async fn drive(person: &DevServerUser, ctx: &Context) -> Result<Action, Error> {
         let own = serde_json::to_value(DevServerUserStatus { usage: None, ..plan.status }).unwrap_or_default();
         report::status(ctx, person, own, Manager::Driver).await?;
     }
-    ctx.reporter.tell(person.object_ref(&()), &plan.events);
+    ctx.reporter.tell(&person.object_ref(&()), &plan.events);
     Ok(match plan.again {
         Again::OnChange => Action::await_change(),
         Again::After(time) => Action::requeue(time),
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the applier's signature")]
 pub fn on_error(user: Arc<DevServerUser>, error: &Error, ctx: Arc<Context>) -> Action {
     let uid = user.metadata.uid.as_deref().unwrap_or_default();
     let failures = ctx.hints.change(uid, |hint| {
@@ -124,7 +125,8 @@ async fn clear(ctx: &Context, place: &str) -> Result<bool, Error> {
     let failed = |kind: Kind| move |source| Error::Read { kind, name: place.to_owned(), source: Box::new(source) };
     // Asked of the API server itself: a copy that is behind would make a full namespace look empty.
     let users: Api<DevServerUser> = Api::all(ctx.client.clone());
-    let exists = users.get_opt(owner.as_str()).await.map_err(failed(Kind::DevServer))?.is_some();
+    // One that nobody can read is there, too.
+    let exists = users.get_metadata_opt(owner.as_str()).await.map_err(failed(Kind::DevServer))?.is_some();
     let list = ListParams::default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), place);
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), place);

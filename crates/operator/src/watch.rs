@@ -138,15 +138,13 @@ async fn users(ctx: Arc<Context>, writer: Writer<DevServerUser>) {
 
 async fn flavors(ctx: Arc<Context>) {
     let api: Api<Guarded<DevServerFlavor>> = Api::all(ctx.client.clone());
-    let project = |guarded: Guarded<DevServerFlavor>| match guarded.0 {
-        Ok(mut flavor) => {
-            flavor.metadata.managed_fields = None;
-            Some(flavor)
-        }
-        Err(_) => {
+    let project = |guarded: Guarded<DevServerFlavor>| {
+        let Ok(mut flavor) = guarded.0 else {
             crate::unreadable::object(&ctx, "DevServerFlavor", &guarded);
-            None
-        }
+            return None;
+        };
+        flavor.metadata.managed_fields = None;
+        Some(flavor)
     };
     follow(api, config(), &ctx.cluster.flavors.kept, project, |change| {
         if change.old.map(|old| &old.spec) == change.new.map(|new| &new.spec) && change.old.is_some() {
@@ -166,15 +164,13 @@ async fn flavors(ctx: Arc<Context>) {
 
 async fn teams(ctx: Arc<Context>) {
     let api: Api<Guarded<Team>> = Api::all(ctx.client.clone());
-    let project = |guarded: Guarded<Team>| match guarded.0 {
-        Ok(mut team) => {
-            team.metadata.managed_fields = None;
-            Some(team)
-        }
-        Err(_) => {
+    let project = |guarded: Guarded<Team>| {
+        let Ok(mut team) = guarded.0 else {
             crate::unreadable::object(&ctx, "Team", &guarded);
-            None
-        }
+            return None;
+        };
+        team.metadata.managed_fields = None;
+        Some(team)
     };
     follow(api, config(), &ctx.cluster.teams, project, |change| {
         ctx.triggers.teams.notify_one();

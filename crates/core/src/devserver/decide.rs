@@ -122,7 +122,7 @@ impl<'a> Decision<'a> {
         };
         if end == End::Expired && self.stored_phase() != Some(Phase::Stopping) {
             // Stored before anything stops: from here on nobody can extend it, and until here everybody could.
-            let outlook = outlook(Phase::Stopping, describe::STOPPING.into());
+            let outlook = outlook(Phase::Stopping, self.stopping_message(describe::STOPPING));
             return self.told(&outlook, vec![], Again::After(Duration::ZERO));
         }
         if !self.parts.none_left() {
@@ -143,14 +143,13 @@ impl<'a> Decision<'a> {
             HibernationCause::Drain => Reason::HibernatedByDrain,
         };
         let intended = self.stored().is_some_and(|status| status.hibernation.is_some());
+        let on_the_way = Outlook::new(Phase::Hibernating, reason, self.stopping_message(describe::HIBERNATING));
         if cause != HibernationCause::User && !intended {
             // Only the status says so, so it says so before anything stops.
-            let outlook = Outlook::new(Phase::Hibernating, reason, describe::HIBERNATING.into()).asleep(cause);
-            return self.told(&outlook, vec![], Again::After(Duration::ZERO));
+            return self.told(&on_the_way.asleep(cause), vec![], Again::After(Duration::ZERO));
         }
         if !self.parts.none_left() {
-            let outlook = Outlook::new(Phase::Hibernating, reason, self.stopping_message(describe::HIBERNATING));
-            let outlook = if intended { outlook.asleep(cause) } else { outlook };
+            let outlook = if intended { on_the_way.asleep(cause) } else { on_the_way };
             return self.told(&outlook, self.stop_pods(), self.node_watch());
         }
         if self.grant().is_some() {
@@ -192,26 +191,29 @@ impl<'a> Decision<'a> {
             return self.running();
         }
         let troubles: Vec<Trouble> = self.parts.live().filter_map(trouble::of).collect();
-        let was_ready = self.stored().is_some_and(|status| status.running_since.is_some());
-        if let Some(fatal) = troubles.iter().find(|trouble| trouble.fatal && !was_ready) {
+        let running = self.stored().is_some_and(|status| status.running_since.is_some());
+        if let Some(fatal) = troubles.iter().find(|trouble| trouble.fatal && !running) {
             return self.fail(fatal);
         }
-        let same = self.parts.current.iter().all(|pod| pod.is_some_and(|pod| self.is_known(pod)));
-        if was_ready && same && !self.wants_the_secret() {
+        let same = self.parts.current.iter().all(|pod| pod.is_some_and(|pod| self.was_ready(pod)));
+        if running && same && !self.wants_the_secret() {
             return self.restarting(&troubles);
         }
         self.start(grant, troubles.first())
     }
 
-    /// Whether this is a pod that people were told of, and not one that took its place. Pods of a run have the same
-    /// names, but each has its own address.
-    fn is_known(&self, pod: &Pod) -> bool {
-        let Some(details) = &pod.server else { return false };
+    /// Whether this pod was ready before, and did not only take the place of one that was. Pods of a run have the same
+    /// names; but one that is older than the time the server runs was ready then, and each has its own address, which
+    /// people were told.
+    fn was_ready(&self, pod: &Pod) -> bool {
+        let (Some(status), Some(details)) = (self.stored(), &pod.server) else { return false };
         let is_it = |told: &ServerPod| {
             let address = told.ip.as_ref().map(Text::as_str);
             told.name == pod.name && Some(told.run) == details.run && address == details.ip.as_deref()
         };
-        self.stored().is_some_and(|status| status.pods.iter().any(is_it))
+        let since = status.running_since.as_ref().map(|since| since.0);
+        let older = details.created.zip(since).is_some_and(|(created, since)| created <= since);
+        older || status.pods.iter().any(is_it)
     }
 
     /// Waits for the queue, or for what the queue waits for.

@@ -8,10 +8,11 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::name::FlavorName;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerUser, Team, Volume};
 
-use super::Settings;
 use super::build::Keys;
 use super::validate::{ClaimFact, Facts, Valid, Violation, claims, validate};
-use crate::seen::{Claim, ClaimPhase};
+use super::{SecretSeen, Seen, Settings};
+use crate::amounts::Amounts;
+use crate::seen::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, ServerPod};
 
 pub(super) fn settings() -> Settings {
     Settings {
@@ -39,6 +40,63 @@ pub(super) fn keys(number: u64) -> Keys {
 
 pub(super) fn volume(claim: &str, path: &str) -> Volume {
     Volume { claim: claim.parse().unwrap(), path: path.parse().unwrap(), read_only: false }
+}
+
+/// A node that is well.
+pub(super) fn node(name: &str) -> Node {
+    Node {
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        labels: BTreeMap::new(),
+        taints: vec![],
+        cordoned: false,
+        readiness: Readiness::Ready,
+        allocatable: Amounts::default(),
+        user_namespaces: false,
+    }
+}
+
+/// A pod of the server `server-1` for its run 3, ready on `node-1`.
+pub(super) fn pod(name: &str) -> Pod {
+    let details = ServerPod {
+        owner: Some("uid-server-1".into()),
+        made_for: Some("uid-server-1".into()),
+        server: Some("server-1".into()),
+        run: Some(3),
+        host_key: None,
+        ip: None,
+        created: None,
+        ready: true,
+        reason: None,
+        message: None,
+        unschedulable: None,
+        containers: vec![],
+    };
+    Pod {
+        namespace: "dev-ada".into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        node: Some("node-1".into()),
+        phase: PodPhase::Running,
+        deleting: None,
+        requests: Amounts::default(),
+        server: Some(Box::new(details)),
+    }
+}
+
+/// Of these pods and nodes, and nothing else.
+pub(super) fn seen<'a>(pods: &'a [Pod], nodes: &'a [Node]) -> Seen<'a> {
+    Seen {
+        pods: pods.iter().collect(),
+        nodes: nodes.iter().map(|node| (node.name.as_str(), node)).collect(),
+        service: None,
+        secret: SecretSeen::Unknown,
+        secret_checked: None,
+        keys: None,
+        entrypoint: None,
+        held: None,
+        sleep: None,
+    }
 }
 
 /// A server with everything it may be held against.

@@ -177,6 +177,7 @@ mod tests {
             check(&waking(asleep(by, Some("a")), "b"), None, 0, Goal::Run);
             check(&waking(asleep(by, None), "b"), None, 0, Goal::Run);
             check(&asleep(by, Some("a")), None, 0, Goal::Run);
+            check(&waking(asleep(by, None).in_phase(Phase::Hibernating), "b"), None, 0, Goal::Run);
         }
         check(
             &waking(asleep(Idle, None), "b").desired(Desired::Hibernated),

@@ -29,8 +29,9 @@ impl Decision<'_> {
 
     /// Whether a pod that is there cannot begin before something is known or done about the Secret.
     pub(super) fn wants_the_secret(&self) -> bool {
-        let missing = self.seen.secret == SecretSeen::Missing;
-        self.is_in_doubt() || missing && self.parts.live().any(|pod| doubtful_from(pod).is_some())
+        let waits = self.parts.live().any(|pod| doubtful_from(pod).is_some());
+        let unusable = matches!(self.seen.secret, SecretSeen::Missing | SecretSeen::Foreign);
+        waits && (unusable || self.is_in_doubt())
     }
 
     pub(super) fn is_in_doubt(&self) -> bool {

@@ -114,45 +114,25 @@ pub fn target(pod: &Pod, grace: Option<u32>) -> Target {
 
 #[cfg(test)]
 mod tests {
-    use crate::amounts::Amounts;
+    use super::super::fixtures;
+    use super::*;
     use crate::seen::PodPhase;
 
-    use super::*;
-
-    fn pod(name: &str, change: impl FnOnce(&mut Pod, &mut ServerPod)) -> Pod {
-        let mut details = ServerPod {
-            owner: Some("uid-1".into()),
-            made_for: Some("uid-1".into()),
-            server: Some("server-1".into()),
-            run: Some(3),
-            host_key: None,
-            ip: None,
-            created: None,
-            ready: true,
-            reason: None,
-            message: None,
-            unschedulable: None,
-            containers: vec![],
-        };
-        let mut pod = Pod {
-            namespace: "dev-ada".into(),
-            name: name.into(),
-            uid: format!("uid-{name}"),
-            node: Some("node-1".into()),
-            phase: PodPhase::Running,
-            deleting: None,
-            requests: Amounts::default(),
-            server: None,
-        };
-        change(&mut pod, &mut details);
-        pod.server.get_or_insert_with(|| Box::new(details));
+    fn pod(name: &str, change: impl FnOnce(&mut Pod)) -> Pod {
+        let mut pod = fixtures::pod(name);
+        change(&mut pod);
         pod
+    }
+
+    /// The same for what only pods of servers have.
+    fn detailed(name: &str, change: impl FnOnce(&mut ServerPod)) -> Pod {
+        pod(name, |pod| change(pod.server.as_mut().unwrap()))
     }
 
     /// Where the first pod of a server of two nodes belongs, by the name of the list.
     #[track_caller]
     fn check(run: Option<i64>, given: &Pod, expect: &str) {
-        let parts = sort(&[given], "server-1", "uid-1", 2, run);
+        let parts = sort(&[given], "server-1", "uid-server-1", 2, run);
         let Parts { current, surplus, over, leaving, orphaned, foreign } = &parts;
         let lists = [("surplus", surplus), ("over", over), ("leaving", leaving), ("orphaned", orphaned)];
         let lists = lists.into_iter().chain([("foreign", foreign)]).filter(|(_, list)| !list.is_empty());
@@ -165,78 +145,67 @@ mod tests {
 
     #[test]
     fn a_pod_is_ours_by_uid_and_of_this_run_by_number() {
-        check(Some(3), &pod("server-1-0", |_, _| {}), "current");
-        check(Some(3), &pod("server-1-1", |_, _| {}), "current");
-        check(Some(4), &pod("server-1-0", |_, _| {}), "surplus");
-        check(None, &pod("server-1-0", |_, _| {}), "surplus");
-        check(Some(3), &pod("server-1-0", |_, details| details.run = None), "surplus");
-        check(Some(3), &pod("server-1-2", |_, _| {}), "surplus");
-        check(Some(3), &pod("server-1-0", |_, details| details.owner = Some("uid-2".into())), "foreign");
-        check(Some(3), &pod("another", |_, details| details.owner = Some("uid-2".into())), "");
+        check(Some(3), &pod("server-1-0", |_| {}), "current");
+        check(Some(3), &pod("server-1-1", |_| {}), "current");
+        check(Some(4), &pod("server-1-0", |_| {}), "surplus");
+        check(None, &pod("server-1-0", |_| {}), "surplus");
+        check(Some(3), &detailed("server-1-0", |details| details.run = None), "surplus");
+        check(Some(3), &pod("server-1-2", |_| {}), "surplus");
+        check(Some(3), &detailed("server-1-0", |details| details.owner = Some("uid-2".into())), "foreign");
+        check(Some(3), &detailed("another", |details| details.owner = Some("uid-2".into())), "");
+        check(Some(3), &pod("server-1-0", |pod| pod.server = None), "foreign");
     }
 
     #[test]
     fn a_pod_without_owner_is_ours_if_it_was_made_for_us() {
-        check(Some(3), &pod("server-1-0", |_, details| details.owner = None), "orphaned");
-        check(Some(9), &pod("server-1-0", |_, details| details.owner = None), "orphaned");
-        let stranger = pod("server-1-0", |_, details| (details.owner, details.made_for) = (None, None));
+        check(Some(3), &detailed("server-1-0", |details| details.owner = None), "orphaned");
+        check(Some(9), &detailed("server-1-0", |details| details.owner = None), "orphaned");
+        let stranger = detailed("server-1-0", |details| (details.owner, details.made_for) = (None, None));
         check(Some(3), &stranger, "foreign");
-        // The word of an owner counts more than the note of what it was made for.
-        let taken = pod("server-1-0", |_, details| details.owner = Some("uid-2".into()));
-        check(Some(3), &taken, "foreign");
     }
 
     #[test]
     fn a_pod_on_its_way_out_is_only_that() {
-        let leaving = |change: fn(&mut Pod, &mut ServerPod)| {
-            pod("server-1-0", |pod, details| {
+        let leaving = |change: fn(&mut Pod)| {
+            pod("server-1-0", |pod| {
                 pod.deleting = Some(Timestamp::UNIX_EPOCH);
-                change(pod, details);
+                change(pod);
             })
         };
-        check(Some(3), &leaving(|_, _| {}), "leaving");
-        check(Some(3), &leaving(|pod, _| pod.phase = PodPhase::Failed), "leaving");
-        check(Some(3), &leaving(|_, details| details.owner = None), "leaving");
+        check(Some(3), &leaving(|_| {}), "leaving");
+        check(Some(3), &leaving(|pod| pod.phase = PodPhase::Failed), "leaving");
+        check(Some(3), &leaving(|pod| pod.server.as_mut().unwrap().owner = None), "leaving");
     }
 
     #[test]
     fn a_pod_its_node_sent_away_is_over() {
-        check(Some(3), &pod("server-1-0", |pod, _| pod.phase = PodPhase::Failed), "over");
-        check(Some(3), &pod("server-1-0", |pod, _| pod.phase = PodPhase::Succeeded), "over");
-        check(Some(4), &pod("server-1-0", |pod, _| pod.phase = PodPhase::Failed), "surplus");
+        check(Some(3), &pod("server-1-0", |pod| pod.phase = PodPhase::Failed), "over");
+        check(Some(3), &pod("server-1-0", |pod| pod.phase = PodPhase::Succeeded), "over");
+        check(Some(4), &pod("server-1-0", |pod| pod.phase = PodPhase::Failed), "surplus");
     }
 
     #[test]
     fn a_server_is_ready_with_all_its_pods() {
-        let (ready, other) = (pod("server-1-0", |_, _| {}), pod("server-1-1", |_, details| details.ready = false));
-        let all_ready = |pods: &[&Pod]| sort(pods, "server-1", "uid-1", 2, Some(3)).all_ready();
+        let (ready, other) = (pod("server-1-0", |_| {}), detailed("server-1-1", |details| details.ready = false));
+        let all_ready = |pods: &[&Pod]| sort(pods, "server-1", "uid-server-1", 2, Some(3)).all_ready();
         assert!(!all_ready(&[&ready]));
         assert!(!all_ready(&[&ready, &other]));
-        assert!(all_ready(&[&ready, &pod("server-1-1", |_, _| {})]));
+        assert!(all_ready(&[&ready, &pod("server-1-1", |_| {})]));
     }
 
     #[test]
     fn a_node_is_lost_when_it_is_gone_or_silent_for_long() {
         let after = Duration::from_secs(600);
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let node = |readiness| Node {
-            name: "node-1".into(),
-            uid: "uid-node-1".into(),
-            labels: BTreeMap::new(),
-            taints: vec![],
-            cordoned: false,
-            readiness,
-            allocatable: Amounts::default(),
-            user_namespaces: false,
-        };
+        let at = fixtures::at;
+        let node = |readiness| Some(Node { readiness, ..fixtures::node("node-1") });
         for (node, now, expect) in [
             (None, 0, true),
-            (Some(node(Readiness::Ready)), 0, false),
-            (Some(node(Readiness::New)), 99_999, false),
-            (Some(node(Readiness::Unready(at(0)))), 599, false),
-            (Some(node(Readiness::Unready(at(0)))), 600, true),
+            (node(Readiness::Ready), 0, false),
+            (node(Readiness::New), 99_999, false),
+            (node(Readiness::Unready(at(0))), 599, false),
+            (node(Readiness::Unready(at(0))), 600, true),
             // A clock that was set back.
-            (Some(node(Readiness::Unready(at(9_999)))), 0, false),
+            (node(Readiness::Unready(at(9_999))), 0, false),
         ] {
             assert_eq!(is_lost(node.as_ref(), after, at(now)), expect, "{node:?} at {now}");
         }

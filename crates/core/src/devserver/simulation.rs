@@ -5,13 +5,13 @@
 mod api;
 mod crash;
 mod kubelet;
-mod life;
 mod observer;
 mod operator;
 mod property;
 mod queue;
 mod race;
 mod script;
+mod story;
 
 use std::time::Duration;
 
@@ -19,9 +19,8 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::{DevServer, DevServerStatus, Phase};
 use serde_json::Value;
 
-use super::fixtures::{Request, at};
-use crate::amounts::Amounts;
-use crate::seen::{self, Node, Readiness};
+use super::fixtures::{self, Request, at};
+use crate::seen::{self, Node};
 use api::Fault;
 use observer::Observer;
 use operator::Operator;
@@ -42,6 +41,8 @@ struct Cluster {
     service: Option<Value>,
     /// What a kubelet says that tries to pull the server's image, if it cannot.
     image_trouble: Option<&'static str>,
+    /// What a registry says that is asked for the image's entrypoint.
+    entrypoint: Result<Vec<String>, String>,
     operator: Operator,
     observer: Observer,
     /// Our writes so far, refused ones included.
@@ -106,6 +107,7 @@ impl Cluster {
             secret: None,
             service: None,
             image_trouble: None,
+            entrypoint: Ok(vec![]),
             operator: Operator::default(),
             observer: Observer::default(),
             writes: 0,
@@ -250,14 +252,5 @@ impl Machine {
 }
 
 fn node(name: &str, number: u64) -> Node {
-    Node {
-        name: name.to_owned(),
-        uid: format!("uid-{name}-{number}"),
-        labels: [].into(),
-        taints: vec![],
-        cordoned: false,
-        readiness: Readiness::Ready,
-        allocatable: Amounts::default(),
-        user_namespaces: false,
-    }
+    Node { uid: format!("uid-{name}-{number}"), ..fixtures::node(name) }
 }

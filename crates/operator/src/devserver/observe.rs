@@ -35,6 +35,13 @@ impl Observed {
         Self { pods, nodes, service, hint: ctx.hints.get(server.metadata.uid.as_deref().unwrap_or_default()) }
     }
 
+    /// The latest grant that a pod of this server was made for.
+    pub fn newest_run(&self, uid: &str) -> Option<i64> {
+        let details = self.pods.iter().filter_map(|pod| pod.server.as_deref());
+        let ours = details.filter(|pod| pod.owner.as_deref().or(pod.made_for.as_deref()) == Some(uid));
+        ours.filter_map(|pod| pod.run).max()
+    }
+
     pub fn seen<'a>(&'a self, keys: Option<&'a Keys>) -> Seen<'a> {
         Seen {
             pods: self.pods.iter().map(|pod| &**pod).collect(),

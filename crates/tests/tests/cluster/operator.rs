@@ -2,6 +2,7 @@
 
 mod counts;
 mod crash;
+mod faults;
 mod life;
 mod rig;
 mod rights;

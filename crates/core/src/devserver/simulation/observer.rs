@@ -140,7 +140,8 @@ impl Cluster {
 
     /// While all is well nobody runs longer than they may.
     pub(super) fn check_time(&self) {
-        let runs = self.phase() == Some(Phase::Running) && self.pods.iter().any(|pod| pod.seen.deleting.is_none());
+        // What is held back for a moment is not stored yet.
+        let runs = self.phase() == Some(Phase::Running) && self.operator.held.is_none();
         if let Some(expires) = self.status().expires_at.filter(|_| runs) {
             let end = expires.0.saturating_add(settings().expiry_grace).unwrap();
             assert!(self.now < end, "it is {} and the server runs until {end}", self.now);

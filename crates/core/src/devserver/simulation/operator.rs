@@ -23,6 +23,7 @@ pub(super) struct Operator {
     pub secret: SecretSeen,
     pub secret_checked: Option<Timestamp>,
     pub keys: Option<Keys>,
+    pub entrypoint: Option<Result<Vec<String>, String>>,
     pub sleep: Option<HibernationCause>,
 }
 
@@ -44,7 +45,7 @@ impl Cluster {
             secret: self.operator.secret.clone(),
             secret_checked: self.operator.secret_checked,
             keys: self.operator.keys.as_ref(),
-            entrypoint: None,
+            entrypoint: self.operator.entrypoint.clone(),
             held: self.operator.held,
             sleep: self.operator.sleep,
         };
@@ -82,6 +83,8 @@ impl Cluster {
             }
         }
         let written = plan.status.is_some();
+        let news = plan.status.as_ref().is_some_and(|status| status.phase != self.phase());
+        assert!(plan.events.len() <= usize::from(news), "told more than once: {:?}", plan.events);
         if let Some(status) = plan.status {
             self.operator.sleep = None;
             if !matches!(self.store(version, status), Ok(Answer::Done)) {
@@ -118,7 +121,7 @@ impl Cluster {
                     Some(_) => SecretSeen::Foreign,
                 };
             }
-            Question::Entrypoint { .. } => unreachable!("no server here keeps an entrypoint"),
+            Question::Entrypoint { .. } => self.operator.entrypoint = Some(self.entrypoint.clone()),
         }
     }
 }

@@ -3,8 +3,8 @@
 use odc_api::v1alpha1::{Desired, DevServer, HibernationCause, Phase};
 use proptest::prelude::*;
 
-use super::Cluster;
 use super::script::{Event, event};
+use super::{Cluster, api};
 
 #[derive(Clone, Copy, Debug)]
 enum Shape {
@@ -66,5 +66,30 @@ proptest! {
         let mut cluster = play(shape, queue_first, &script);
         cluster.heal();
         prop_assert_eq!(cluster.phase(), Some(due(&cluster)), "{:?}", cluster.observer.log);
+    }
+}
+
+/// Found by the test above, each with what was wrong then.
+#[test]
+fn what_once_went_wrong_goes_well() {
+    use Event::{DeletePod, Down, Fault, Pass, RemoveNode, SecretGone, Silence, StripOwner, Tick};
+    let scripts: [(Shape, Vec<Event>); 6] = [
+        // The time to start ran out while nobody was there to make the Secret anew.
+        (Shape::Disk, vec![Tick(1000), Down(true), SecretGone, Pass(30)]),
+        (Shape::Gang, vec![SecretGone, Tick(1000), Down(true), Pass(30)]),
+        // The new Secret was made, and the pods after it were told the old key.
+        (Shape::Disk, vec![SecretGone, Fault(2, api::Fault::Die), Pass(1)]),
+        // A pod without owner was not asked which key it was made for.
+        (Shape::Gang, vec![Down(true), SecretGone, StripOwner(0), DeletePod(1)]),
+        // The time to start ran out on a node that was gone.
+        (Shape::Gang, vec![RemoveNode(0), Tick(1000), Down(true), Pass(30), Silence(1), Down(false)]),
+        (Shape::Disk, vec![Tick(1000), Down(true), Pass(30), Silence(0), Down(false)]),
+    ];
+    for (shape, script) in scripts {
+        for queue_first in [false, true] {
+            let mut cluster = play(shape, queue_first, &script);
+            cluster.heal();
+            assert_eq!(cluster.phase(), Some(due(&cluster)), "{script:?}: {:?}", cluster.observer.log);
+        }
     }
 }

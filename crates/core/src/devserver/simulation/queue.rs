@@ -6,9 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::Admission;
 use odc_api::v1alpha1::condition::Reason;
 
-use super::Cluster;
 use super::api::{Answer, time};
 use super::observer::Did;
+use super::{Cluster, Pod};
 use crate::devserver::fixtures::settings;
 use crate::devserver::{Wish, granted, parts, wish};
 use crate::seen::Readiness;
@@ -38,7 +38,8 @@ impl Cluster {
     fn queue_decides(&self) -> Option<(Did, Admission)> {
         let server = self.server();
         let settings = settings();
-        let pods_left = !self.pods.is_empty();
+        let is_ours = |pod: &Pod| pod.details().made_for == server.metadata.uid;
+        let pods_left = self.pods.iter().any(is_ours);
         let wish = self.request.check(|checked| wish(server, checked, pods_left, &settings, self.now));
         let old = server.status.as_ref().and_then(|status| status.admission.clone()).unwrap_or_default();
         if granted(server.status.as_ref()).is_some() {

@@ -7,8 +7,10 @@ use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
 use odc_api::v1alpha1::Phase;
-use odc_tests::apifault::{Action, Apifault, Fault, Pattern, Plan, Verb};
+use odc_tests::apifault::plan::Trigger;
+use odc_tests::apifault::{Action, Apifault, Fault, Moment, Pattern, Plan, Verb};
 use odc_tests::odc::{self, Operator};
+use odc_tests::wait;
 use serde_json::{Value, json};
 
 use super::stage::{LIMIT, NAMESPACE, Stage};
@@ -171,8 +173,28 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
+    /// A watch may tell of a write before the proxy has seen the answer to it; waits until it has.
+    async fn until_answered(&self, name: &str) -> anyhow::Result<()> {
+        wait::until("every write is answered", LIMIT, async || {
+            let trace = self.proxy.trace();
+            let of_it = trace.iter().filter(|entry| entry.write && entry.name.starts_with(name));
+            let open: Vec<_> = of_it
+                .filter(|entry| {
+                    entry.server_code.is_none()
+                        && entry.code.is_none()
+                        && entry.faults.is_empty()
+                        && entry.problem.is_none()
+                })
+                .collect();
+            anyhow::ensure!(open.is_empty(), "these are not: {open:#?}");
+            Ok(())
+        })
+        .await
+    }
+
     /// What it came to, seen once nothing changes any more.
     pub async fn ending(&self, name: &str, since: usize) -> anyhow::Result<Ending> {
+        self.until_answered(name).await?;
         let objects = objects(self.stage, name).await?;
         let mut made = BTreeMap::new();
         for entry in self.proxy.trace().into_iter().skip(since) {
@@ -194,6 +216,7 @@ impl<'a> Rig<'a> {
         let (since, before) = (self.proxy.trace().len(), self.proxy.writes().len());
         scenario.act(self.stage, name).await?;
         scenario.until_done(self.stage, name).await?;
+        self.until_answered(name).await?;
         let writes = self.proxy.writes().into_iter().skip(before).filter(|entry| entry.name.starts_with(name)).count();
         Ok((writes, self.ending(name, since).await?))
     }
@@ -222,6 +245,27 @@ impl<'a> Rig<'a> {
             }
             done = scenario.until_done(self.stage, name) => done?,
         }
+        scenario.until_done(self.stage, name).await?;
+        self.ending(name, since).await
+    }
+
+    /// Runs a scenario with a fault that is about the writes of its server, and that the operator survives.
+    pub async fn through(
+        &self,
+        scenario: Scenario,
+        name: &str,
+        fault: Trigger,
+        at: Moment,
+        answer: Action,
+    ) -> anyhow::Result<Ending> {
+        self.prepare(scenario, name).await?;
+        let since = self.proxy.trace().len();
+        let trigger = fault.of(Pattern::default().prefixed(name));
+        self.proxy.add(match at {
+            Moment::Before => trigger.before(answer),
+            Moment::After => trigger.after(answer),
+        });
+        scenario.act(self.stage, name).await?;
         scenario.until_done(self.stage, name).await?;
         self.ending(name, since).await
     }

@@ -8,7 +8,8 @@ use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Resource;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
 use kube::runtime::wait::await_condition;
 use odc_api::v1alpha1::{DevServer, DevServerUser, Phase};
 use odc_tests::audit::Request;
@@ -75,7 +76,7 @@ pub fn user(name: &str) -> Value {
 }
 
 /// A server with an ephemeral home, changed as a test likes.
-pub fn server(name: &str, changes: Value) -> anyhow::Result<DevServer> {
+pub fn server(name: &str, changes: &Value) -> anyhow::Result<DevServer> {
     let mut spec = json!({"home": {"ephemeral": "1Gi"}, "idle": {"action": "None"}});
     if let (Some(spec), Some(changes)) = (spec.as_object_mut(), changes.as_object()) {
         spec.extend(changes.clone());
@@ -95,16 +96,14 @@ pub async fn until<K>(
 where
     K: Resource + Clone + Debug + Send + Serialize + DeserializeOwned + 'static,
 {
-    match tokio::time::timeout(LIMIT, await_condition(api.clone(), name, holds)).await {
-        Ok(object) => Ok(object?),
-        Err(_) => {
-            let mut now = api.get_opt(name).await?;
-            if let Some(object) = &mut now {
-                object.meta_mut().managed_fields = None;
-            }
-            anyhow::bail!("{name} is not {what}: {}", serde_json::to_string_pretty(&now)?)
+    let Ok(object) = tokio::time::timeout(LIMIT, await_condition(api.clone(), name, holds)).await else {
+        let mut now = api.get_opt(name).await?;
+        if let Some(object) = &mut now {
+            object.meta_mut().managed_fields = None;
         }
-    }
+        anyhow::bail!("{name} is not {what}: {}", serde_json::to_string_pretty(&now)?)
+    };
+    Ok(object?)
 }
 
 /// Waits until there is none of that name.
@@ -170,36 +169,34 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// A server stored under other rules than ours, of which the API server checks nothing but that it is an object.
-    pub async fn create_by_other_rules(&self, name: &str, spec: Value) -> anyhow::Result<()> {
+    /// Stores an object of ours under other rules, by which the API server checks nothing but that it is an object.
+    pub async fn store_by_other_rules(&self, object: &Value) -> anyhow::Result<()> {
         let client = &self.plane.client;
         let mut ours = odc_api::crd::crds().into_iter();
-        let ours = ours.find(|definition| definition.spec.names.kind == "DevServer").context("it is defined")?;
-        let mut ours = serde_json::to_value(ours)?;
-        let fields = ours.as_object_mut().context("a definition is an object")?;
-        fields.extend([
-            ("apiVersion".to_owned(), "apiextensions.k8s.io/v1".into()),
-            ("kind".to_owned(), "CustomResourceDefinition".into()),
-        ]);
+        let ours = ours.find(|definition| object["kind"] == definition.spec.names.kind).context("it is ours")?;
+        let ours = serde_json::to_value(ours)?;
+        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let mut others = ours.clone();
         let version = &mut others["spec"]["versions"][0];
-        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         version["schema"] = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": any, "status": any}}});
         if let Some(version) = version.as_object_mut() {
             version.remove("selectableFields");
         }
         odc::apply(client, &others).await.context("relaxing the definition")?;
-        let mut object = serde_json::to_value(server(name, json!({}))?)?;
-        object["spec"] = spec;
-        wait::until("the API server takes it", LIMIT, async || odc::apply(client, &object).await).await?;
+        wait::until("the API server takes it", LIMIT, async || odc::apply(client, object).await).await?;
         odc::apply(client, &ours).await.context("restoring the definition")?;
-        object["metadata"]["name"] = "another".into();
+        let mut other = object.clone();
+        other["metadata"]["name"] = "other".into();
         wait::until("the API server takes no other", LIMIT, async || {
-            let Err(_) = odc::apply(client, &object).await else {
-                self.servers.delete("another", &DeleteParams::default()).await?;
-                anyhow::bail!("it still takes what it should refuse")
+            let Ok(stored) = odc::apply(client, &other).await else { return Ok(()) };
+            let types = stored.types.clone().context("an object has a kind")?;
+            let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+            let api: Api<DynamicObject> = match &stored.metadata.namespace {
+                Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+                None => Api::all_with(client.clone(), &resource),
             };
-            Ok(())
+            api.delete("other", &DeleteParams::default()).await?;
+            anyhow::bail!("it still takes what it should refuse")
         })
         .await
     }
@@ -238,7 +235,7 @@ impl Stage<'_> {
     }
 
     pub async fn create(&self, name: &str, changes: Value) -> anyhow::Result<DevServer> {
-        Ok(self.servers.create(&PostParams::default(), &server(name, changes)?).await?)
+        Ok(self.servers.create(&PostParams::default(), &server(name, &changes)?).await?)
     }
 
     pub async fn change(&self, name: &str, spec: Value) -> anyhow::Result<DevServer> {

@@ -159,7 +159,7 @@ async fn a_new_user_gets_a_place_with_walls_and_rights() -> anyhow::Result<()> {
 
         let users: Api<DevServerUser> = Api::all(client.clone());
         let status = users.get("bob").await?.status.unwrap_or_default();
-        assert_eq!(status.namespace.as_ref().map(|namespace| namespace.as_str()), Some("dev-bob"));
+        assert_eq!(status.namespace.as_ref().map(odc_api::text::Text::as_str), Some("dev-bob"));
         let said = (Reason::Reconciled.to_string(), "Namespace dev-bob is ready.".to_owned());
         assert_eq!(told(&status.conditions, Type::Ready), said);
         wait::until("the event", LIMIT, async || {
@@ -421,7 +421,7 @@ async fn a_namespace_of_somebody_else_is_left_alone() -> anyhow::Result<()> {
         assert!(said.contains(advice), "{said}");
         // A server there is nobody's, though there is a user of that name.
         let servers: Api<DevServer> = Api::namespaced(client.clone(), "dev-eve");
-        let mut stray = server("stray", json!({}))?;
+        let mut stray = server("stray", &json!({}))?;
         stray.metadata.namespace = Some("dev-eve".into());
         servers.create(&PostParams::default(), &stray).await?;
         until_refused(&servers, "stray", Reason::NoOwner).await?;
@@ -589,7 +589,7 @@ async fn a_server_in_nobodys_namespace_gets_nothing() -> anyhow::Result<()> {
         let mark = stage.quiet().await?;
         for namespace in ["default", "dev-nobody"] {
             let servers: Api<DevServer> = Api::namespaced(client.clone(), namespace);
-            let mut stray = server("stray", json!({}))?;
+            let mut stray = server("stray", &json!({}))?;
             stray.metadata.namespace = Some(namespace.into());
             servers.create(&PostParams::default(), &stray).await?;
             let said = until_refused(&servers, "stray", Reason::NoOwner).await?;

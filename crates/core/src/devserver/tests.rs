@@ -1,0 +1,73 @@
+//! What a server wishes of the queue.
+
+use odc_api::time::stored;
+use odc_api::v1alpha1::{Admission, Desired, DevServer, DevServerStatus, Hibernation, HibernationCause, Phase};
+
+use super::fixtures::{ClaimState, Request, at, settings};
+use super::{Wish, wish};
+
+#[track_caller]
+fn check(given: &Request, pods_left: bool, expect: Wish) {
+    given.check(|checked| assert_eq!(wish(&given.server, checked, pods_left, &settings(), at(1_000)), expect));
+}
+
+fn with(change: impl FnOnce(&mut DevServerStatus)) -> Request {
+    Request::of(DevServer::test().status(change))
+}
+
+fn granted(status: &mut DevServerStatus) {
+    status.admission.get_or_insert_default().nodes = vec!["node-1".into()];
+}
+
+#[test]
+fn who_wants_to_run_and_can_competes() {
+    check(&Request::of(DevServer::test()), false, Wish::Run);
+    check(&with(|status| status.phase = Some(Phase::Queued)), false, Wish::Run);
+    check(&with(|status| status.admission = Some(Admission::default())), false, Wish::Run);
+}
+
+#[test]
+fn who_has_a_grant_keeps_it_whatever_is_wrong_with_the_request() {
+    check(&with(granted), true, Wish::Run);
+    check(&with(granted), false, Wish::Run);
+    let mut refused = with(granted);
+    refused.flavors.clear();
+    check(&refused, true, Wish::Run);
+    check(&with(granted).claim(|state| state.claim = None), true, Wish::Run);
+}
+
+#[test]
+fn who_has_pods_left_or_something_missing_waits() {
+    check(&Request::of(DevServer::test()), true, Wish::Later(None));
+    let mut refused = Request::of(DevServer::test());
+    refused.flavors.clear();
+    check(&refused, false, Wish::Later(None));
+    let without_claim: fn(&mut ClaimState) = |state| state.claim = None;
+    check(&Request::of(DevServer::test()).claim(without_claim), false, Wish::Later(None));
+}
+
+#[test]
+fn who_booked_a_time_waits_for_it() {
+    let booked = |second| Request::test(|server| server.spec.scheduling.not_before = Some(stored(at(second))));
+    check(&booked(1_001), false, Wish::Later(Some(at(1_001))));
+    check(&booked(1_000), false, Wish::Run);
+    let mut running = booked(9_999);
+    running.server = running.server.clone().status(granted);
+    check(&running, true, Wish::Run);
+}
+
+#[test]
+fn who_ends_or_sleeps_needs_nothing() {
+    for desired in [Desired::Hibernated, Desired::Ended] {
+        check(&Request::of(DevServer::test().status(granted).desired(desired)), true, Wish::Rest);
+    }
+    for phase in Phase::ALL.iter().filter(|phase| phase.terminal()) {
+        check(&Request::of(DevServer::test().status(granted).in_phase(*phase)), true, Wish::Rest);
+    }
+    check(&Request::of(DevServer::test().status(granted).in_phase(Phase::Stopping)), true, Wish::Rest);
+    let asleep = Hibernation { since: stored(at(0)), by: HibernationCause::Idle, wake_seen: None };
+    check(&with(|status| status.hibernation = Some(asleep)), false, Wish::Rest);
+    let mut deleted = with(granted);
+    deleted.server.metadata.deletion_timestamp = Some(stored(at(0)));
+    check(&deleted, true, Wish::Rest);
+}
