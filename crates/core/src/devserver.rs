@@ -78,6 +78,8 @@ pub struct Seen<'a> {
     pub held: Option<(Phase, Timestamp)>,
     /// Somebody wants to put it to sleep just now.
     pub sleep: Option<HibernationCause>,
+    /// What keeps being said against our writes or questions, in a sentence.
+    pub obstacle: Option<String>,
 }
 
 /// What is known of the server's Secret, which nobody watches.

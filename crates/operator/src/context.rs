@@ -119,8 +119,9 @@ pub struct Hint {
     pub secret: SecretSeen,
     pub secret_checked: Option<Timestamp>,
     pub entrypoint: Option<Result<Vec<String>, String>>,
-    /// How often in a row it failed.
+    /// How often in a row it failed, and what was said the last time.
     pub failures: u32,
+    pub obstacle: Option<String>,
 }
 
 impl Hints {

@@ -26,6 +26,8 @@ use crate::report::{self, Manager};
 pub const NAME: &str = "devserver";
 /// A decision asks at most for keys, the Secret and the entrypoint, each once.
 const ROUNDS: usize = 5;
+/// Failures in a row before the owner is told.
+const PATIENCE: u32 = 2;
 /// How long to wait for a watch that is behind.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
@@ -34,10 +36,43 @@ pub async fn reconcile(server: Arc<DevServer>, ctx: Arc<Context>) -> Result<Acti
     let done = drive(&server, &ctx).await;
     ctx.metrics.looked(NAME, started.elapsed());
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
-    if done.is_ok() {
-        ctx.hints.change(uid, |hint| hint.failures = 0);
+    match done {
+        Ok(action) => {
+            let stood = ctx.hints.change(uid, |hint| {
+                hint.failures = 0;
+                hint.obstacle.take().is_some()
+            });
+            // What people were told stood in the way does so no more.
+            Ok(if stood { Action::requeue(Duration::ZERO) } else { action })
+        }
+        Err(error) => {
+            tell_obstacle(&server, &ctx, uid, &error).await;
+            Err(error)
+        }
     }
-    done
+}
+
+/// What goes wrong again and again is told to the owner: they may be the one who can mend it.
+async fn tell_obstacle(server: &DevServer, ctx: &Context, uid: &str, error: &Error) {
+    if error.class() == Class::Conflict || matches!(error, Error::NotLeading) {
+        return;
+    }
+    let again = ctx.hints.change(uid, |hint| {
+        hint.obstacle = (hint.failures >= PATIENCE).then(|| error.sentence());
+        hint.obstacle.is_some()
+    });
+    if !again {
+        return;
+    }
+    if let Some(status) = decide(server, ctx, None).status {
+        match report::status(ctx, server, own_part(status), Manager::Driver).await {
+            Ok(written) => {
+                let _ = ctx.triggers.own.send(written);
+            }
+            // The obstacle itself is being reported; that this cannot be told either is no news.
+            Err(other) => tracing::debug!(error = &other as &dyn std::error::Error, "an obstacle was not told"),
+        }
+    }
 }
 
 async fn drive(server: &DevServer, ctx: &Context) -> Result<Action, Error> {

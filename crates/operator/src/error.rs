@@ -60,6 +60,29 @@ impl Error {
     }
 }
 
+impl Error {
+    /// For the owner of a server, who knows nothing of our requests.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Write { kind, name, source, .. } | Self::Read { kind, name, source } => {
+                format!("{} {name} cannot be had, and is tried again: {}", kind.as_str(), words(source))
+            }
+            Self::Registry { image, reason } => {
+                format!("The registry of {image} cannot be asked what the image runs, and is asked again: {reason}")
+            }
+            other => format!("It cannot go on at the moment, and is tried again: {other}"),
+        }
+    }
+}
+
+/// What the API server said, without our own trimmings.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 fn of(error: &kube::Error) -> Class {
     match error {
         kube::Error::Api(status) => match status.code {

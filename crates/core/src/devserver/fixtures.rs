@@ -96,6 +96,7 @@ pub(super) fn seen<'a>(pods: &'a [Pod], nodes: &'a [Node]) -> Seen<'a> {
         entrypoint: None,
         held: None,
         sleep: None,
+        obstacle: None,
     }
 }
 

@@ -36,7 +36,10 @@ impl Decision<'_> {
         let (reason, message) = match (&next, trouble) {
             (Err(Blocked::Taken(what)), _) => (Reason::NameTaken, what.clone()),
             (_, Some(trouble)) => (trouble.reason, trouble.message.clone()),
-            (_, None) => describe::starting(&self.parts),
+            (_, None) => match &self.seen.obstacle {
+                Some(obstacle) => (Reason::Incomplete, obstacle.clone()),
+                None => describe::starting(&self.parts),
+            },
         };
         let hopeless = match &next {
             Ok(writes) => writes.is_empty() && self.is_placed(),
@@ -66,7 +69,14 @@ impl Decision<'_> {
                 self.told(&outlook, vec![], again.or(self.secret_doubt()))
             }
             Err(Blocked::Ask(question)) => {
-                Plan { ask: Some(question), phase: Some(Phase::Starting), ..Plan::nothing() }
+                // While no answer comes, people are told what it waits for.
+                let told = self.seen.obstacle.is_some().then(|| self.told(&outlook, vec![], Again::OnChange));
+                Plan {
+                    ask: Some(question),
+                    phase: Some(Phase::Starting),
+                    status: told.and_then(|told| told.status),
+                    ..Plan::nothing()
+                }
             }
             Err(Blocked::Unknown(message)) => self.fail(&Trouble {
                 reason: Reason::ImageNotFound,

@@ -54,6 +54,7 @@ impl Observed {
             held: self.hint.held,
             // Asked of the agents, once they can be asked.
             sleep: None,
+            obstacle: self.hint.obstacle.clone(),
         }
     }
 }

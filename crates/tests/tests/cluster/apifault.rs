@@ -401,7 +401,9 @@ async fn a_list_is_answered_as_of_old() -> anyhow::Result<()> {
         let again = rig.maps.list(&ListParams::default()).await?;
         assert_eq!(again.metadata.resource_version, old.metadata.resource_version);
         assert_eq!(again.items.len(), old.items.len());
-        assert_eq!(rig.maps.list(&ListParams::default()).await?.items.len(), old.items.len() + 1);
+        // Kubernetes puts maps of its own there too, when it likes.
+        let now = rig.maps.list(&ListParams::default()).await?;
+        assert!(now.iter().any(|map| map.name_any() == "new"));
         Ok(())
     })
     .await

@@ -47,6 +47,7 @@ impl Cluster {
             keys: self.operator.keys.as_ref(),
             entrypoint: self.operator.entrypoint.clone(),
             held: self.operator.held,
+            obstacle: None,
             sleep: self.operator.sleep,
         };
         self.request.check(|checked| decide(self.server(), checked, &seen, &settings(), self.now))

@@ -1,7 +1,7 @@
 //! A server's life on simulated nodes, by its owner's deeds and by bad luck.
 
-use k8s_openapi::api::core::v1::{Pod, Secret, Service};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Secret, Service};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{DevServer, Phase};
 use serde_json::json;
@@ -200,6 +200,28 @@ async fn idleness_lets_sleep_and_any_new_word_wakes() -> anyhow::Result<()> {
             })
             .await?;
         assert_eq!(status(&awake).admission.unwrap_or_default().run, 2);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_kubernetes_refuses_is_told_and_tried_again() -> anyhow::Result<()> {
+    with_stage(async |stage| {
+        let _operator = stage.operator().await?;
+        let quotas: Api<ResourceQuota> = Api::namespaced(stage.plane.client.clone(), NAMESPACE);
+        let tight = json!({"metadata": {"name": "tight"}, "spec": {"hard": {"pods": "0"}}});
+        quotas.create(&PostParams::default(), &serde_json::from_value(tight)?).await?;
+        let counted = |quota: Option<&ResourceQuota>| {
+            quota.and_then(|quota| quota.status.as_ref()?.hard.as_ref()).is_some_and(|hard| !hard.is_empty())
+        };
+        super::stage::until(&quotas, "tight", "counted", counted).await?;
+        stage.create("refused", json!({})).await?;
+        let told = |server: &DevServer| message(server, Type::Ready).contains("exceeded quota: tight");
+        let server = stage.until("refused", "told why", told).await?;
+        assert_eq!(status(&server).phase, Some(Phase::Starting));
+        quotas.delete("tight", &DeleteParams::default()).await?;
+        stage.until_phase("refused", Phase::Running).await?;
         Ok(())
     })
     .await

@@ -237,13 +237,13 @@ impl<'a> Rig<'a> {
         // A phase that passed quickly this time was not written, and then there is no k-th write: that run is one without
         // a fault, and must end as the others.
         tokio::select! {
-            fired = self.proxy.until_fired(fired + 1, LIMIT) => {
-                fired?;
-                if matches!(action, Action::Kill) {
-                    self.restart().await?;
-                }
-            }
+            fired = self.proxy.until_fired(fired + 1, LIMIT) => fired?,
             done = scenario.until_done(self.stage, name) => done?,
+        }
+        // After the last write both are true at once.
+        self.until_answered(name).await?;
+        if matches!(action, Action::Kill) && self.proxy.fired() > fired {
+            self.restart().await?;
         }
         scenario.until_done(self.stage, name).await?;
         self.ending(name, since).await

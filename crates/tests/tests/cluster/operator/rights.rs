@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use http::{Method, Request, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -137,12 +137,12 @@ async fn live(rig: &Rig<'_>) -> anyhow::Result<()> {
     let room = [("cpu", "150m"), ("memory", "1Gi"), ("ephemeral-storage", "10Gi")];
     stage.plane.add_node("still", &room).await?;
     stage.create("doubt", json!({"scheduling": {"nodeLabels": {"kubernetes.io/hostname": "still"}}})).await?;
-    stage.until_pod("doubt-0", "placed", |pod| pod.is_some()).await?;
+    let placed =
+        |pod: Option<&Pod>| pod.is_some_and(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()));
+    stage.until_pod("doubt-0", "placed", placed).await?;
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
     let secret = secrets.get("doubt-keys").await?;
     secrets.delete("doubt-keys", &DeleteParams::default()).await?;
-    // From the next change of the pod on, and that is its end.
-    stage.plane.revive_node("still").await?;
 
     mend(stage).await?;
     serve(rig).await?;
@@ -167,6 +167,13 @@ async fn live(rig: &Rig<'_>) -> anyhow::Result<()> {
     rig.proxy.release();
     stage.until_phase("lost", Phase::Running).await?;
 
+    // When it is given up, its node comes back, and lets it go at the next change.
+    stage
+        .until_pod("doubt-0", "given up", |pod| pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some()))
+        .await?;
+    stage.plane.revive_node("still").await?;
+    let change = json!({"metadata": {"annotations": {"example.org/seen": "yes"}}});
+    stage.pods.patch("doubt-0", &PatchParams::default(), &Patch::Merge(&change)).await?;
     until(&secrets, "doubt-keys", "made anew", |now| now.is_some_and(|now| now.uid() != secret.uid())).await?;
     stage.servers.delete("doubt", &DeleteParams::default()).await?;
 
