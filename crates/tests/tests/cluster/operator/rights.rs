@@ -131,6 +131,9 @@ async fn live(rig: &Rig<'_>) -> anyhow::Result<()> {
         &json!({"apiVersion": "odc.dev/v1alpha1", "kind": "Team", "metadata": {"name": "vision"}, "spec": {"members": ["ada"]}}),
     )
     .await?;
+    // First and alone: it takes the operator's own rights away, too, and nothing else may be asked meanwhile.
+    mend(stage).await?;
+    stage.quiet().await?;
     // Its pod never begins, so that its Secret is missed.
     stage.plane.ignore_node("still");
     // With room for one.
@@ -144,7 +147,6 @@ async fn live(rig: &Rig<'_>) -> anyhow::Result<()> {
     let secret = secrets.get("doubt-keys").await?;
     secrets.delete("doubt-keys", &DeleteParams::default()).await?;
 
-    mend(stage).await?;
     serve(rig).await?;
 
     // A namespace and pods that somebody seems to have made already: it was us, and the answer was lost.
