@@ -61,9 +61,12 @@ impl Conversation {
     /// The next answer; nothing when the supervisor hung up.
     pub async fn next(&mut self) -> anyhow::Result<Option<Reply>> {
         let mut line = String::new();
-        if self.stream.read_line(&mut line).await.context("listening to the supervisor")? == 0 {
-            return Ok(None);
-        }
+        match self.stream.read_line(&mut line).await {
+            Ok(0) => return Ok(None),
+            // It was killed before it took our request.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
+            other => other.context("listening to the supervisor")?,
+        };
         serde_json::from_str(&line).map(Some).context("understanding the supervisor")
     }
 
