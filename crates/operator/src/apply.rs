@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use odc_core::object::{Kind, Object};
 use odc_core::plan::{Target, Write};
 use odc_core::seen;
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::error::{Error, code};
-use crate::lease::REQUEST_LIMIT;
+use crate::request::{api, in_time};
 
 pub const MANAGER: &str = "odc-operator";
 
@@ -40,38 +39,15 @@ const fn kind(write: &Write) -> Kind {
     }
 }
 
-fn api(ctx: &Context, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
-    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
-    let gvk = GroupVersionKind::gvk(group, version, kind.as_str());
-    let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
-    match namespace {
-        Some(namespace) => Api::namespaced_with(ctx.client.clone(), namespace, &resource),
-        None => Api::all_with(ctx.client.clone(), &resource),
-    }
-}
-
-async fn in_time<T>(
-    verb: &'static str,
-    kind: Kind,
-    name: &str,
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<Result<T, Box<kube::Error>>, Error> {
-    let Ok(answer) = tokio::time::timeout(REQUEST_LIMIT, request).await else {
-        tracing::debug!(verb, name, "no answer in time");
-        return Err(Error::TimedOut { kind, name: name.to_owned() });
-    };
-    Ok(answer.map_err(Box::new))
-}
-
-fn failed(verb: &'static str, kind: Kind, name: &str, source: Box<kube::Error>) -> Error {
-    Error::Write { verb, kind, name: name.to_owned(), source }
+fn failed(verb: &'static str, kind: Kind, name: &str, source: kube::Error) -> Error {
+    Error::Write { verb, kind, name: name.to_owned(), source: Box::new(source) }
 }
 
 async fn patch(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
     let how = PatchParams::apply(MANAGER).force();
-    let api = api(ctx, object.kind, object.namespace.as_deref());
+    let api = api(&ctx.client, object.kind, object.namespace.as_deref());
     let body = Patch::Apply(&object.body);
-    let answer = in_time("applying", object.kind, &object.name, api.patch(&object.name, &how, &body)).await?;
+    let answer = in_time(api.patch(&object.name, &how, &body)).await;
     let stored = answer.map_err(|source| failed("applying", object.kind, &object.name, source))?;
     ctx.metrics.wrote("apply", object.kind.as_str());
     Ok(Some(value(&stored)))
@@ -80,18 +56,18 @@ async fn patch(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
 /// An object of that name is fine if it is ours: then an earlier answer was lost.
 async fn create(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
     let (kind, name) = (object.kind, &object.name);
-    let api = api(ctx, kind, object.namespace.as_deref());
+    let api = api(&ctx.client, kind, object.namespace.as_deref());
     let how = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
     let body: DynamicObject = serde_json::from_value(object.body.clone())
         .map_err(|error| Error::Malformed { what: format!("{} {name}", kind.as_str()), reason: error.to_string() })?;
-    match in_time("creating", kind, name, api.create(&how, &body)).await? {
+    match in_time(api.create(&how, &body)).await {
         Ok(stored) => {
             ctx.metrics.wrote("create", kind.as_str());
             Ok(Some(value(&stored)))
         }
         Err(source) if code(&source) == Some(409) => {
-            let read = in_time("reading", kind, name, api.get(name)).await?;
-            let there = read.map_err(|source| Error::Read { kind, name: name.clone(), source })?;
+            let read = in_time(api.get(name)).await;
+            let there = read.map_err(|source| Error::Read { kind, name: name.clone(), source: Box::new(source) })?;
             let there = value(&there);
             if owner(&there).is_some() && owner(&there) == owner(&object.body) {
                 Ok(Some(there))
@@ -112,13 +88,13 @@ fn owner(object: &Value) -> Option<&str> {
 /// One that is gone, or whose name another has taken, is deleted enough.
 async fn delete(ctx: &Context, target: &Target) -> Result<Option<Value>, Error> {
     let (kind, name) = (target.kind, &target.name);
-    let api = api(ctx, kind, target.namespace.as_deref());
+    let api = api(&ctx.client, kind, target.namespace.as_deref());
     let how = DeleteParams {
         grace_period_seconds: target.grace,
         preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
         ..DeleteParams::background()
     };
-    match in_time("deleting", kind, name, api.delete(name, &how)).await? {
+    match in_time(api.delete(name, &how)).await {
         Ok(answer) => {
             ctx.metrics.wrote("delete", kind.as_str());
             Ok(answer.left().as_ref().map(value))
@@ -130,10 +106,10 @@ async fn delete(ctx: &Context, target: &Target) -> Result<Option<Value>, Error> 
 
 async fn adopt(ctx: &Context, target: &Target, owner: &Value) -> Result<Option<Value>, Error> {
     let (kind, name) = (target.kind, &target.name);
-    let api = api(ctx, kind, target.namespace.as_deref());
+    let api = api(&ctx.client, kind, target.namespace.as_deref());
     let body = json!({"metadata": {"uid": target.uid, "ownerReferences": [owner]}});
     let how = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-    let answer = in_time("adopting", kind, name, api.patch(name, &how, &Patch::Merge(&body))).await?;
+    let answer = in_time(api.patch(name, &how, &Patch::Merge(&body))).await;
     let stored = answer.map_err(|source| failed("adopting", kind, name, source))?;
     ctx.metrics.wrote("adopt", kind.as_str());
     Ok(Some(value(&stored)))

@@ -1,6 +1,6 @@
 //! What all drivers share: a client, the clock, the copies of the cluster, and who is to be looked at next.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use crate::cache::{Cache, Key};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::Error;
+use crate::facts::claims;
 use crate::lease::Lead;
 use crate::metrics::Metrics;
 use crate::report::Reporter;
@@ -48,8 +49,36 @@ pub struct Cluster {
     pub namespaces: Cache<seen::Child>,
     /// What we made in users' namespaces.
     pub children: Children,
-    /// Which servers mount a claim.
-    pub mounts: Mutex<HashMap<Key, Vec<String>>>,
+    /// Who else is in a namespace.
+    pub neighbours: Neighbours,
+}
+
+/// The names of the servers in each namespace: the store of servers can only be asked for one or for all.
+#[derive(Default)]
+pub struct Neighbours(Mutex<HashMap<String, BTreeSet<String>>>);
+
+impl Neighbours {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<String>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn add(&self, (namespace, name): Key) {
+        self.lock().entry(namespace).or_default().insert(name);
+    }
+
+    pub fn remove(&self, (namespace, name): &Key) {
+        let mut all = self.lock();
+        if let Some(names) = all.get_mut(namespace) {
+            names.remove(name);
+            if names.is_empty() {
+                all.remove(namespace);
+            }
+        }
+    }
+
+    pub fn of(&self, namespace: &str) -> Vec<String> {
+        self.lock().get(namespace).into_iter().flatten().cloned().collect()
+    }
 }
 
 /// Objects of ours, a cache for each kind: each kind's watch is at its own version.
@@ -137,6 +166,14 @@ impl Hints {
         change(self.lock().entry(uid.to_owned()).or_default())
     }
 
+    /// How often in a row, this time included.
+    pub fn failed(&self, uid: &str) -> u32 {
+        self.change(uid, |hint| {
+            hint.failures = hint.failures.saturating_add(1);
+            hint.failures
+        })
+    }
+
     pub fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
@@ -179,6 +216,13 @@ impl Context {
 
     pub fn server(&self, namespace: &str, name: &str) -> Option<Arc<DevServer>> {
         self.cluster.servers.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// Servers that mount a claim of their namespace, by themselves or by their flavor.
+    pub fn mounting(&self, namespace: &str, claim: &str) -> Vec<Arc<DevServer>> {
+        let names = self.cluster.neighbours.of(namespace);
+        let servers = names.iter().filter_map(|name| self.server(namespace, name));
+        servers.filter(|server| claims(self, server).iter().any(|mounted| mounted == claim)).collect()
     }
 
     pub fn look_at_server(&self, namespace: &str, name: &str) {

@@ -19,9 +19,9 @@ use crate::apply::apply;
 use crate::context::Context;
 use crate::error::{Class, Error};
 use crate::facts::Known;
-use crate::lease::REQUEST_LIMIT;
-use crate::metrics::Failure;
 use crate::report::{self, Manager};
+use crate::request::in_time;
+use crate::requeue;
 
 pub const NAME: &str = "devserver";
 /// A decision asks at most for keys, the Secret and the entrypoint, each once.
@@ -104,10 +104,8 @@ async fn is_behind(server: &DevServer, ctx: &Context) -> Result<bool, Error> {
     }
     let name = server.name_any();
     let api: Api<DevServer> = Api::namespaced(ctx.client.clone(), &server.namespace().unwrap_or_default());
-    let asked = tokio::time::timeout(REQUEST_LIMIT, api.get_metadata_opt(&name)).await;
-    let answer = asked.map_err(|_| Error::TimedOut { kind: Kind::DevServer, name: name.clone() })?;
-    let read = |source| Error::Read { kind: Kind::DevServer, name, source: Box::new(source) };
-    let stored = answer.map_err(read)?;
+    let answer = in_time(api.get_metadata_opt(&name)).await;
+    let stored = answer.map_err(|source| Error::Read { kind: Kind::DevServer, name, source: Box::new(source) })?;
     Ok(stored.is_none_or(|stored| stored.metadata.resource_version != server.metadata.resource_version))
 }
 
@@ -174,37 +172,9 @@ fn started(ctx: &Context, before: &DevServer, now: &DevServer) {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the applier's signature")]
-/// Errors are logged once, here, and their class sets when to look again.
 pub fn on_error(server: Arc<DevServer>, error: &Error, ctx: Arc<Context>) -> Action {
-    let uid = server.metadata.uid.as_deref().unwrap_or_default();
-    let failures = ctx.hints.change(uid, |hint| {
-        hint.failures = hint.failures.saturating_add(1);
-        hint.failures
-    });
+    let failures = ctx.hints.failed(server.metadata.uid.as_deref().unwrap_or_default());
     let name = server.metadata.name.as_deref().unwrap_or_default();
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
-    failed(&ctx, NAME, &format!("{namespace}/{name}"), error, failures)
-}
-
-pub fn failed(ctx: &Context, controller: &'static str, name: &str, error: &Error, failures: u32) -> Action {
-    let class = error.class();
-    ctx.metrics.failures.get_or_create(&Failure { controller, class: class.as_str() }).inc();
-    let error = error as &dyn std::error::Error;
-    match class {
-        Class::Conflict => tracing::debug!(controller, name, error, "somebody was faster"),
-        Class::Transient => tracing::info!(controller, name, error, failures, "will try again"),
-        Class::Invalid => tracing::warn!(controller, name, error, "waits for a change"),
-        Class::Bug => tracing::error!(controller, name, error, failures, "was refused"),
-    }
-    match class {
-        Class::Invalid => Action::await_change(),
-        Class::Conflict => Action::requeue(Duration::from_millis(20 * u64::from(failures.min(50)))),
-        Class::Transient | Class::Bug => Action::requeue(back_off(failures)),
-    }
-}
-
-/// Doubles up to a minute; a tenth of it is chance, so that those who failed together do not come back together.
-fn back_off(failures: u32) -> Duration {
-    let base = Duration::from_millis(100).saturating_mul(1 << failures.min(10)).min(Duration::from_secs(60));
-    base + base.mul_f64(rand::random::<f64>() / 10.0)
+    requeue::failed(&ctx, NAME, &format!("{namespace}/{name}"), error, failures)
 }

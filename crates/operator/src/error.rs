@@ -11,8 +11,6 @@ pub enum Error {
     Read { kind: Kind, name: String, source: Box<kube::Error> },
     #[error("writing the status of {kind} {name}")]
     Status { kind: &'static str, name: String, source: Box<kube::Error> },
-    #[error("{kind} {name} did not answer in time", kind = kind.as_str())]
-    TimedOut { kind: Kind, name: String },
     #[error("{kind} {name} exists and is not ours", kind = kind.as_str())]
     Foreign { kind: Kind, name: String },
     #[error("asking for the entrypoint of {image}: {reason}")]
@@ -53,7 +51,7 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::Write { source, .. } | Self::Status { source, .. } | Self::Read { source, .. } => of(source),
-            Self::TimedOut { .. } | Self::Registry { .. } | Self::NotLeading | Self::Foreign { .. } => Class::Transient,
+            Self::Registry { .. } | Self::NotLeading | Self::Foreign { .. } => Class::Transient,
             Self::Malformed { .. } => Class::Invalid,
             Self::Panicked(_) => Class::Bug,
         }

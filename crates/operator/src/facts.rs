@@ -29,16 +29,12 @@ struct KnownClaim {
 impl Known {
     pub fn of(ctx: &Context, server: &DevServer) -> Self {
         let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
-        let flavors = ctx.cluster.flavors.all();
-        let had = server.status.as_ref().and_then(|status| status.flavor.as_ref());
-        let flavor = had.or(server.spec.flavor.as_ref()).and_then(|name| flavors.get(name));
-        let claims = validate::claims(server, flavor.map(|flavor| &flavor.spec));
-        let claims = claims.into_iter().map(|name| KnownClaim::of(ctx, server, namespace, name)).collect();
+        let claims = claims(ctx, server).into_iter().map(|name| KnownClaim::of(ctx, server, namespace, name));
         Self {
             user: ctx.owner(namespace),
             team: server.spec.team.as_ref().and_then(|team| ctx.cluster.teams.get("", team.as_str())),
-            flavors,
-            claims,
+            flavors: ctx.cluster.flavors.all(),
+            claims: claims.collect(),
         }
     }
 
@@ -64,10 +60,19 @@ impl Known {
     }
 }
 
+/// The claims a server mounts, by itself or by its flavor.
+pub fn claims(ctx: &Context, server: &DevServer) -> Vec<String> {
+    let flavors = ctx.cluster.flavors.all();
+    let user = ctx.owner(server.metadata.namespace.as_deref().unwrap_or_default());
+    let flavor = validate::flavor_name(server, user.as_deref(), &flavors).ok().and_then(|name| flavors.get(&name));
+    let claims = validate::claims(server, flavor.map(|flavor| &flavor.spec));
+    claims.into_iter().map(str::to_owned).collect()
+}
+
 impl KnownClaim {
-    fn of(ctx: &Context, server: &DevServer, namespace: &str, name: &str) -> Self {
+    fn of(ctx: &Context, server: &DevServer, namespace: &str, name: String) -> Self {
         let cluster = &ctx.cluster;
-        let claim = cluster.claims.get(namespace, name);
+        let claim = cluster.claims.get(namespace, &name);
         let class = claim.as_ref().and_then(|claim| match &claim.class {
             Some(class) => cluster.classes.get("", class),
             None => cluster.classes.all().into_iter().find(|class| class.is_default),
@@ -75,19 +80,17 @@ impl KnownClaim {
         let volume = claim.as_ref().and_then(|claim| claim.volume.as_ref());
         let shared = claim.as_ref().is_some_and(|claim| claim.shared);
         Self {
-            held_by: if shared { None } else { holder_of(ctx, server, namespace, name) },
+            held_by: if shared { None } else { holder_of(ctx, server, namespace, &name) },
             waits_for_consumer: class.is_some_and(|class| class.waits_for_consumer),
             reach: volume.and_then(|volume| cluster.volumes.get("", volume)).map(|volume| volume.reach.clone()),
-            name: name.to_owned(),
+            name,
             claim,
         }
     }
 }
 
 fn holder_of(ctx: &Context, server: &DevServer, namespace: &str, claim: &str) -> Option<String> {
-    let key = (namespace.to_owned(), claim.to_owned());
-    let names = ctx.cluster.mounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned()?;
-    let others: Vec<Arc<DevServer>> = names.iter().filter_map(|name| ctx.server(namespace, name)).collect();
+    let others = ctx.mounting(namespace, claim);
     let others: Vec<&DevServer> = others.iter().map(|other| &**other).collect();
     holder::holder(server, &others).map(str::to_owned)
 }

@@ -1,7 +1,6 @@
 //! Tells how much of each flavor there is, at most once a second.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus};
 use odc_core::flavor;
@@ -11,25 +10,13 @@ use serde_json::Value;
 use crate::context::Context;
 use crate::error::Error;
 use crate::report::{self, Manager};
+use crate::requeue::at_most_once_a_second;
 use crate::snapshot::{Decided, Snapshot};
 
 const NAME: &str = "flavor";
-const PACE: Duration = Duration::from_secs(1);
 
 pub async fn run(ctx: Arc<Context>) {
-    let mut failures = 0;
-    loop {
-        match pass(&ctx).await {
-            Ok(()) => failures = 0,
-            Err(error) => {
-                failures += 1;
-                crate::devserver::failed(&ctx, NAME, "all", &error, failures);
-                ctx.triggers.flavors.notify_one();
-            }
-        }
-        tokio::time::sleep(PACE).await;
-        ctx.triggers.flavors.notified().await;
-    }
+    at_most_once_a_second(&ctx, NAME, &ctx.triggers.flavors, pass).await;
 }
 
 async fn pass(ctx: &Context) -> Result<(), Error> {

@@ -13,6 +13,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 
 use crate::error::{Error, code};
+use crate::request::in_time;
 
 pub const DURATION: Duration = Duration::from_secs(15);
 /// A leader that could not renew for so long stops, well before anybody else may begin.
@@ -195,13 +196,6 @@ fn or_somebody_else(epoch: i64, written: kube::Result<Lease>) -> kube::Result<Op
         Ok(stored) => Ok(Some((epoch, stored.metadata.resource_version))),
         Err(error) if code(&error) == Some(409) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
-    match tokio::time::timeout(REQUEST_LIMIT, request).await {
-        Ok(answer) => answer,
-        Err(_) => Err(kube::Error::Service("the API server did not answer in time".into())),
     }
 }
 

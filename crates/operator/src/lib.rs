@@ -20,6 +20,8 @@ mod metrics;
 mod queue;
 mod registry;
 mod report;
+mod request;
+mod requeue;
 mod snapshot;
 mod team;
 mod unreadable;
@@ -44,7 +46,7 @@ use tower::util::MapResponseLayer;
 pub use config::{Config, Options};
 
 use clock::Clock;
-use context::{Children, Cluster, Context, Flavors, Hints, Triggers};
+use context::{Children, Cluster, Context, Flavors, Hints, Neighbours, Triggers};
 use error::Error;
 use health::Health;
 use lease::{Candidate, Lead};
@@ -157,7 +159,7 @@ fn work(
             classes: cache::Cache::default(),
             namespaces: cache::Cache::default(),
             children: Children::default(),
-            mounts: std::sync::Mutex::default(),
+            neighbours: Neighbours::default(),
         },
         hints: Hints::default(),
         triggers: Triggers {

@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::request::in_time;
 
 /// A registry that answers slowly is asked again later.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -92,7 +93,7 @@ async fn login(ctx: &Context, namespace: &str, secrets: &[String], registry: &st
     for name in secrets {
         let read =
             |source| Error::Read { kind: odc_core::object::Kind::Secret, name: name.clone(), source: Box::new(source) };
-        let Some(secret) = api.get_opt(name).await.map_err(read)? else { continue };
+        let Some(secret) = in_time(api.get_opt(name)).await.map_err(read)? else { continue };
         let text = secret.data.as_ref().and_then(|data| data.get(".dockerconfigjson"));
         if let Some(login) = text.and_then(|text| login_in(&text.0, registry)) {
             return Ok(login);

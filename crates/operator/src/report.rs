@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::error::{Error, code};
-use crate::lease::REQUEST_LIMIT;
+use crate::request::in_time;
 
 #[derive(Clone)]
 pub struct Reporter {
@@ -43,8 +43,8 @@ impl Reporter {
                 secondary: None,
             };
             tokio::spawn(async move {
-                let told = tokio::time::timeout(REQUEST_LIMIT, recorder.publish(&event, &about)).await;
-                if !matches!(told, Ok(Ok(()))) {
+                let told = in_time(recorder.publish(&event, &about)).await;
+                if told.is_err() {
                     tracing::debug!(name = about.name, ?told, "an event was not written");
                 }
             });
@@ -91,16 +91,17 @@ where
     });
     let failed = |source| Error::Status { kind: kind::<K>(), name: name.clone(), source: Box::new(source) };
     let gentle = PatchParams::apply(manager.name());
-    let mut answer = patch(&api, &name, &gentle, &Patch::Apply(&body)).await;
+    let mut answer = in_time(api.patch_status(&name, &gentle, &Patch::Apply(&body))).await;
     if matches!(&answer, Err(error) if is_taken(error)) {
         tracing::warn!(kind = kind::<K>(), name, "a status was edited by somebody else; it is written over");
-        answer = patch(&api, &name, &gentle.clone().force(), &Patch::Apply(&body)).await;
+        answer = in_time(api.patch_status(&name, &gentle.clone().force(), &Patch::Apply(&body))).await;
     }
     let mut stored = answer.map_err(failed)?;
     if let Some(surplus) = surplus(&stored, &status, manager) {
         tracing::warn!(kind = kind::<K>(), name, "a status was edited by somebody else; it is cleared");
         let body = json!({"metadata": head(stored.resource_version()), "status": surplus});
-        stored = patch(&api, &name, &PatchParams::default(), &Patch::Merge(&body)).await.map_err(failed)?;
+        let plain = PatchParams::default();
+        stored = in_time(api.patch_status(&name, &plain, &Patch::Merge(&body))).await.map_err(failed)?;
     }
     ctx.metrics.wrote("status", kind::<K>());
     Ok(stored)
@@ -120,16 +121,6 @@ fn surplus<K: Serialize>(stored: &K, wanted: &Value, manager: Manager) -> Option
 
 /// Fields of any kind's status that drivers leave to the queue.
 const OF_THE_QUEUE: [&str; 4] = ["admission", "flavor", "usage", "record"];
-
-async fn patch<K>(api: &Api<K>, name: &str, how: &PatchParams, body: &Patch<&Value>) -> kube::Result<K>
-where
-    K: Clone + DeserializeOwned + Debug,
-{
-    match tokio::time::timeout(REQUEST_LIMIT, api.patch_status(name, how, body)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(kube::Error::Service("the API server did not answer in time".into())),
-    }
-}
 
 fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
     match K::kind(&()) {

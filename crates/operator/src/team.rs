@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use odc_api::name::UserName;
 use odc_api::v1alpha1::TeamStatus;
@@ -11,24 +10,12 @@ use odc_core::team;
 use crate::context::Context;
 use crate::error::Error;
 use crate::report::{self, Manager};
+use crate::requeue::at_most_once_a_second;
 
 const NAME: &str = "team";
-const PACE: Duration = Duration::from_secs(1);
 
 pub async fn run(ctx: Arc<Context>) {
-    let mut failures = 0;
-    loop {
-        match pass(&ctx).await {
-            Ok(()) => failures = 0,
-            Err(error) => {
-                failures += 1;
-                crate::devserver::failed(&ctx, NAME, "all", &error, failures);
-                ctx.triggers.teams.notify_one();
-            }
-        }
-        tokio::time::sleep(PACE).await;
-        ctx.triggers.teams.notified().await;
-    }
+    at_most_once_a_second(&ctx, NAME, &ctx.triggers.teams, pass).await;
 }
 
 async fn pass(ctx: &Context) -> Result<(), Error> {

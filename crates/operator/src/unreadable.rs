@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use odc_api::time::stored;
 use odc_api::v1alpha1::DevServer;
 use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::follow::Guarded;
 use crate::metrics::Controller;
+use crate::request::{api, in_time};
 
 pub fn object<K>(ctx: &Context, kind: &'static str, bad: &Guarded<K>)
 where
@@ -44,11 +45,10 @@ pub fn server(ctx: &Arc<Context>, bad: &Guarded<DevServer>) {
         "metadata": {"name": name},
         "status": {"conditions": [refused]},
     });
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(ctx.client.clone(), &namespace, &crate::watch::resource(Kind::DevServer));
+    let api = api(&ctx.client, Kind::DevServer, Some(&namespace));
     let ctx = ctx.clone();
     tokio::spawn(async move {
-        let there = api.get_opt(&name).await.ok().flatten();
+        let there = in_time(api.get_opt(&name)).await.ok().flatten();
         let told = there.as_ref().is_some_and(|there| {
             let conditions = there.data["status"]["conditions"].as_array();
             conditions.is_some_and(|all| all.iter().any(|condition| condition["message"] == refused.message))
@@ -57,7 +57,7 @@ pub fn server(ctx: &Arc<Context>, bad: &Guarded<DevServer>) {
             return;
         }
         let how = PatchParams::apply("odc-operator-unreadable").force();
-        if let Err(error) = api.patch_status(&name, &how, &Patch::Apply(&body)).await {
+        if let Err(error) = in_time(api.patch_status(&name, &how, &Patch::Apply(&body))).await {
             tracing::debug!(name, error = &error as &dyn std::error::Error, "telling that an object cannot be read");
         }
     });

@@ -20,6 +20,8 @@ use crate::apply::apply;
 use crate::context::Context;
 use crate::error::Error;
 use crate::report::{self, Manager};
+use crate::request::in_time;
+use crate::requeue;
 
 const NAME: &str = "user";
 
@@ -64,12 +66,8 @@ async fn drive(person: &DevServerUser, ctx: &Context) -> Result<Action, Error> {
 
 #[expect(clippy::needless_pass_by_value, reason = "the applier's signature")]
 pub fn on_error(user: Arc<DevServerUser>, error: &Error, ctx: Arc<Context>) -> Action {
-    let uid = user.metadata.uid.as_deref().unwrap_or_default();
-    let failures = ctx.hints.change(uid, |hint| {
-        hint.failures = hint.failures.saturating_add(1);
-        hint.failures
-    });
-    crate::devserver::failed(&ctx, NAME, &user.name_any(), error, failures)
+    let failures = ctx.hints.failed(user.metadata.uid.as_deref().unwrap_or_default());
+    requeue::failed(&ctx, NAME, &user.name_any(), error, failures)
 }
 
 /// How long to wait before a namespace that could not be cleared is tried again.
@@ -101,7 +99,7 @@ pub async fn clear_abandoned(ctx: Arc<Context>, mut places: mpsc::UnboundedRecei
                     left.insert(place);
                 }
                 Err(error) => {
-                    crate::devserver::failed(&ctx, NAME, &place, &error, 1);
+                    requeue::failed(&ctx, NAME, &place, &error, 1);
                     left.insert(place);
                 }
             }
@@ -126,12 +124,12 @@ async fn clear(ctx: &Context, place: &str) -> Result<bool, Error> {
     // Asked of the API server itself: a copy that is behind would make a full namespace look empty.
     let users: Api<DevServerUser> = Api::all(ctx.client.clone());
     // One that nobody can read is there, too.
-    let exists = users.get_metadata_opt(owner.as_str()).await.map_err(failed(Kind::DevServer))?.is_some();
+    let exists = in_time(users.get_metadata_opt(owner.as_str())).await.map_err(failed(Kind::DevServer))?.is_some();
     let list = ListParams::default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), place);
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), place);
     let servers: Api<DevServer> = Api::namespaced(ctx.client.clone(), place);
-    let servers = servers.list_metadata(&list).await.map_err(failed(Kind::DevServer))?.items;
+    let servers = in_time(servers.list_metadata(&list)).await.map_err(failed(Kind::DevServer))?.items;
     let (leaving, staying): (Vec<_>, Vec<_>) =
         servers.into_iter().partition(|server| server.metadata.deletion_timestamp.is_some());
     let target = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| Target {
@@ -142,8 +140,8 @@ async fn clear(ctx: &Context, place: &str) -> Result<bool, Error> {
         grace: None,
     };
     let holds = Holds {
-        claims: claims.list_metadata(&list).await.map_err(failed(Kind::Namespace))?.items.len(),
-        pods: pods.list_metadata(&list).await.map_err(failed(Kind::Pod))?.items.len(),
+        claims: in_time(claims.list_metadata(&list)).await.map_err(failed(Kind::Namespace))?.items.len(),
+        pods: in_time(pods.list_metadata(&list)).await.map_err(failed(Kind::Pod))?.items.len(),
         servers: staying.iter().map(|server| target(&server.metadata)).collect(),
         leaving: leaving.len(),
     };

@@ -5,20 +5,19 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
 use odc_api::{label, namespace};
-use odc_core::devserver::validate;
 use odc_core::object::Kind;
 use odc_core::seen;
 use tokio::sync::mpsc;
 
-use crate::cache::Key;
 use crate::context::{Children, Context};
+use crate::facts;
 use crate::follow::{Change, Guarded, follow, reflect};
+use crate::request::api;
 
 /// The ends of the stores that only the watches write to.
 pub struct Writers {
@@ -66,8 +65,9 @@ pub async fn complete(ctx: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// In small pages: each is held as text and as objects at once, so they set how much memory a start takes.
 fn config() -> watcher::Config {
-    watcher::Config::default()
+    watcher::Config::default().page_size(100)
 }
 
 /// Only what we made.
@@ -82,32 +82,23 @@ async fn servers(ctx: Arc<Context>, writer: Writer<DevServer>, own: mpsc::Unboun
 }
 
 fn server_changed(ctx: &Context, server: &DevServer, gone: bool) {
-    let (namespace, name) = crate::follow::key(server);
-    let flavor = server.spec.flavor.as_ref().and_then(|flavor| ctx.cluster.flavors.all().get(flavor).cloned());
-    let mounts = validate::claims(server, flavor.as_deref().map(|flavor| &flavor.spec));
-    let ended = gone || server.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::terminal);
-    let mut shared = Vec::new();
-    {
-        let mut all = ctx.cluster.mounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for claim in mounts {
-            let key = (namespace.clone(), claim.to_owned());
-            let users = all.entry(key.clone()).or_default();
-            if gone {
-                users.retain(|user| *user != name);
-            } else if !users.contains(&name) {
-                users.push(name.clone());
-            }
-            if ended {
-                // Whoever waits for the claim may have it now.
-                shared.extend(users.iter().filter(|user| **user != name).cloned());
-            }
-            if users.is_empty() {
-                all.remove(&key);
+    let key = crate::follow::key(server);
+    if gone {
+        ctx.cluster.neighbours.remove(&key);
+    } else {
+        ctx.cluster.neighbours.add(key.clone());
+    }
+    let (namespace, name) = key;
+    if gone || server.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::terminal) {
+        // Whoever waits for one of its claims may have it now.
+        for claim in facts::claims(ctx, server) {
+            for other in ctx.mounting(&namespace, &claim) {
+                let other = other.metadata.name.as_deref().unwrap_or_default();
+                if other != name {
+                    ctx.look_at_server(&namespace, other);
+                }
             }
         }
-    }
-    for other in shared {
-        ctx.look_at_server(&namespace, &other);
     }
     if gone {
         ctx.hints.forget(server.metadata.uid.as_deref().unwrap_or_default());
@@ -243,20 +234,16 @@ async fn claims(ctx: Arc<Context>) {
         if change.old == change.new && change.old.is_some() {
             return;
         }
-        look_at_users_of(&ctx, change.key);
+        let (namespace, name) = change.key;
+        for server in ctx.mounting(namespace, name) {
+            ctx.look_at_server(namespace, server.metadata.name.as_deref().unwrap_or_default());
+        }
         if change.new.is_none() {
             let _ = ctx.triggers.namespaces.send(change.key.0.clone());
         }
         ctx.look_at_queue();
     })
     .await;
-}
-
-fn look_at_users_of(ctx: &Context, claim: &Key) {
-    let users = ctx.cluster.mounts.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(claim).cloned();
-    for server in users.into_iter().flatten() {
-        ctx.look_at_server(&claim.0, &server);
-    }
 }
 
 async fn volumes(ctx: Arc<Context>) {
@@ -276,8 +263,7 @@ async fn classes(ctx: Arc<Context>) {
 }
 
 async fn namespaces(ctx: Arc<Context>) {
-    let resource = resource(Kind::Namespace);
-    let api: Api<DynamicObject> = Api::all_with(ctx.client.clone(), &resource);
+    let api = api(&ctx.client, Kind::Namespace, None);
     let project = |object: DynamicObject| {
         // Of all other namespaces it is enough that a user may not have their name.
         namespace::owner(object.metadata.name.as_deref()?)?;
@@ -300,8 +286,7 @@ async fn namespaces(ctx: Arc<Context>) {
 }
 
 async fn children(ctx: Arc<Context>, kind: Kind) {
-    let resource = resource(kind);
-    let api: Api<DynamicObject> = Api::all_with(ctx.client.clone(), &resource);
+    let api = api(&ctx.client, kind, None);
     let Some(cache) = ctx.cluster.children.of(kind) else { return };
     let project = |object: DynamicObject| Some(seen::Child::of(kind, serde_json::to_value(object).unwrap_or_default()));
     let changed = |change: Change<'_, seen::Child>| {
@@ -317,11 +302,6 @@ async fn children(ctx: Arc<Context>, kind: Kind) {
         let _ = ctx.triggers.namespaces.send(change.key.0.clone());
     };
     follow(api, ours(), cache, project, changed).await;
-}
-
-pub fn resource(kind: Kind) -> ApiResource {
-    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.as_str()), kind.plural())
 }
 
 fn look_at_servers(ctx: &Context, which: impl Fn(&DevServer) -> bool) {

@@ -1,10 +1,10 @@
-//! What a server wishes of the queue.
+//! What a server wishes of the queue, and what its owner is told while nothing can be done.
 
 use odc_api::time::stored;
 use odc_api::v1alpha1::{Admission, Desired, DevServer, DevServerStatus, Hibernation, HibernationCause, Phase};
 
-use super::fixtures::{ClaimState, Request, at, settings};
-use super::{Wish, wish};
+use super::fixtures::{ClaimState, Request, at, node, seen, settings};
+use super::{Question, Wish, decide, wish};
 
 #[track_caller]
 fn check(given: &Request, pods_left: bool, expect: Wish) {
@@ -70,4 +70,26 @@ fn who_ends_or_sleeps_needs_nothing() {
     let mut deleted = with(granted);
     deleted.server.metadata.deletion_timestamp = Some(stored(at(0)));
     check(&deleted, true, Wish::Rest);
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_told_while_it_is_tried_again() {
+    let starting = with(|status| {
+        granted(status);
+        status.phase = Some(Phase::Starting);
+    });
+    let told = |obstacle: Option<&str>| {
+        starting.check(|checked| {
+            let nodes = [node("node-1")];
+            let seen = super::Seen { obstacle: obstacle.map(str::to_owned), ..seen(&[], &nodes) };
+            let plan = decide(&starting.server, checked, &seen, &settings(), at(1_000));
+            assert_eq!(plan.ask, Some(Question::Keys));
+            let conditions = plan.status.map(|status| status.conditions).unwrap_or_default();
+            let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+            ready.map(|ready| (ready.reason, ready.message))
+        })
+    };
+    assert_eq!(told(None), None);
+    let said = "Secret server-1-keys cannot be had".to_owned();
+    assert_eq!(told(Some(&said)), Some(("Incomplete".to_owned(), said)));
 }

@@ -98,7 +98,7 @@ pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a
     let owner = namespace::owner(namespace).ok_or_else(no_owner)?;
     let user = facts.user.ok_or_else(no_owner)?;
 
-    let (flavor_name, flavor) = flavor(server, user, facts).map_err(|violation| vec![violation])?;
+    let (flavor_name, flavor) = flavor(server, facts).map_err(|violation| vec![violation])?;
     let (count, bad_count) = match count(spec.count, &flavor_name, flavor) {
         Ok(count) => (count, None),
         Err(violation) => (0, Some(violation)),
@@ -138,17 +138,21 @@ pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a
 }
 
 /// The flavor it has already, the one it names, its owner's, or the cluster's.
-fn flavor<'a>(
+pub fn flavor_name(
     server: &DevServer,
-    user: &DevServerUser,
-    facts: &Facts<'a>,
-) -> Result<(FlavorName, &'a DevServerFlavorSpec), Violation> {
+    user: Option<&DevServerUser>,
+    flavors: &BTreeMap<FlavorName, Arc<DevServerFlavor>>,
+) -> Result<FlavorName, Violation> {
     let had = server.status.as_ref().and_then(|status| status.flavor.clone());
-    let preferred = || user.spec.defaults.as_ref().and_then(|defaults| defaults.flavor.clone());
-    let name = match had.or_else(|| server.spec.flavor.clone()).or_else(preferred) {
-        Some(name) => name,
-        None => default_flavor(facts.flavors)?,
-    };
+    let preferred = || user?.spec.defaults.as_ref()?.flavor.clone();
+    match had.or_else(|| server.spec.flavor.clone()).or_else(preferred) {
+        Some(name) => Ok(name),
+        None => default_flavor(flavors),
+    }
+}
+
+fn flavor<'a>(server: &DevServer, facts: &Facts<'a>) -> Result<(FlavorName, &'a DevServerFlavorSpec), Violation> {
+    let name = flavor_name(server, facts.user, facts.flavors)?;
     let flavor = facts.flavors.get(&name).ok_or_else(|| {
         let some: Vec<&str> = facts.flavors.keys().take(5).map(FlavorName::as_str).collect();
         let known =

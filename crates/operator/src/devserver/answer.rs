@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::context::Context;
 use crate::error::Error;
 use crate::keys;
-use crate::lease::REQUEST_LIMIT;
 use crate::registry;
+use crate::request::in_time;
 
 pub async fn answer(
     ctx: &Context,
@@ -48,8 +48,7 @@ pub async fn answer(
 
 async fn look_for_secret(ctx: &Context, namespace: &str, name: &str, uid: &str) -> Result<SecretSeen, Error> {
     let secrets: Api<Secret> = Api::namespaced(ctx.client.clone(), namespace);
-    let asked = tokio::time::timeout(REQUEST_LIMIT, secrets.get_opt(name)).await;
-    let answer = asked.map_err(|_| Error::TimedOut { kind: Kind::Secret, name: name.to_owned() })?;
+    let answer = in_time(secrets.get_opt(name)).await;
     let read = |source| Error::Read { kind: Kind::Secret, name: name.to_owned(), source: Box::new(source) };
     let Some(secret) = answer.map_err(read)? else { return Ok(SecretSeen::Missing) };
     let mut owners = secret.metadata.owner_references.iter().flatten();
