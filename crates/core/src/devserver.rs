@@ -4,12 +4,14 @@
 //! Nothing is remembered between two decisions but what is stored in the cluster, so the operator may die after any
 //! write and the next decision goes on from there.
 
+pub mod agents;
 pub mod build;
 mod decide;
 mod describe;
 #[cfg(test)]
 mod fixtures;
 pub mod goal;
+mod idle;
 mod key;
 pub mod lifetime;
 pub mod parts;
@@ -34,6 +36,7 @@ use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause,
 
 use crate::plan::{Again, Event, Write};
 use crate::seen::{Child, Node, Pod};
+use agents::{Agents, Call};
 use build::Keys;
 use decide::Decision;
 use goal::{Goal, goal};
@@ -56,6 +59,8 @@ pub struct Settings {
     pub start_limit: Duration,
     /// How long an ended server stays readable.
     pub keep_ended: Duration,
+    /// How long people are warned before an idle server is stopped.
+    pub idle_grace: Duration,
 }
 
 /// What exists of a server.
@@ -78,6 +83,10 @@ pub struct Seen<'a> {
     pub held: Option<(Phase, Timestamp)>,
     /// Somebody wants to put it to sleep just now.
     pub sleep: Option<HibernationCause>,
+    /// What the agents of its pods were told and said.
+    pub agents: Agents,
+    /// Public keys of those whose word the agents take for the operator's.
+    pub authorities: &'a [String],
     /// What keeps being said against our writes or questions, in a sentence.
     pub obstacle: Option<String>,
 }
@@ -112,6 +121,8 @@ pub struct Plan {
     /// To be stored, after the writes, if it differs from what is stored.
     pub status: Option<DevServerStatus>,
     pub events: Vec<Event>,
+    /// What to say to agents, whose answers nobody waits for.
+    pub calls: Vec<Call>,
     pub again: Again,
     /// The answer is needed; nothing else of the plan is.
     pub ask: Option<Question>,
@@ -121,7 +132,15 @@ pub struct Plan {
 
 impl Plan {
     fn nothing() -> Self {
-        Self { writes: vec![], status: None, events: vec![], again: Again::OnChange, ask: None, phase: None }
+        Self {
+            writes: vec![],
+            status: None,
+            events: vec![],
+            calls: vec![],
+            again: Again::OnChange,
+            ask: None,
+            phase: None,
+        }
     }
 }
 

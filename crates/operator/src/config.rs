@@ -54,6 +54,9 @@ struct Settings {
     /// How long an ended server stays readable [default: 24h]
     #[arg(long, env = "ODC_KEEP_ENDED", value_name = "DURATION")]
     keep_ended: Option<Duration>,
+    /// How long people are warned before a server that nobody uses is stopped [default: 5m]
+    #[arg(long, env = "ODC_IDLE_GRACE", value_name = "DURATION")]
+    idle_grace: Option<Duration>,
     /// Ranges no server may reach (nodes, API servers, pods and Services of the cluster), separated by commas
     #[arg(long, env = "ODC_CLOSED_RANGES", value_name = "CIDR", value_delimiter = ',')]
     closed_ranges: Option<Vec<String>>,
@@ -106,6 +109,7 @@ impl Config {
             lost_after: span(first.node_lost_after, second.node_lost_after, Duration::minutes(10)),
             start_limit: span(first.start_limit, second.start_limit, Duration::hours(1)),
             keep_ended: span(first.keep_ended, second.keep_ended, Duration::hours(24)),
+            idle_grace: span(first.idle_grace, second.idle_grace, Duration::minutes(5)),
         };
         Ok(Self {
             kubeconfig,

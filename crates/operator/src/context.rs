@@ -9,10 +9,13 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use odc_api::name::FlavorName;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
 use odc_core::devserver::SecretSeen;
+use odc_core::devserver::agents::AgentSeen;
 use odc_core::object::Kind;
 use odc_core::seen;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
+use crate::agents::Calls;
+use crate::agents::authority::Authority;
 use crate::cache::{Cache, Key};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -33,6 +36,11 @@ pub struct Context {
     pub cluster: Cluster,
     pub hints: Hints,
     pub triggers: Triggers,
+    /// Since when this process leads.
+    pub since: Timestamp,
+    /// Whose word agents take; absent until the Secret was seen.
+    pub authority: watch::Sender<Option<Arc<Authority>>>,
+    pub calls: Calls,
 }
 
 /// Copies of the cluster.
@@ -148,6 +156,8 @@ pub struct Hint {
     pub secret: SecretSeen,
     pub secret_checked: Option<Timestamp>,
     pub entrypoint: Option<Result<Vec<String>, String>>,
+    /// Of its pods, by their uid.
+    pub agents: BTreeMap<String, AgentSeen>,
     /// How often in a row it failed, and what was said the last time.
     pub failures: u32,
     pub obstacle: Option<String>,
@@ -172,6 +182,12 @@ impl Hints {
             hint.failures = hint.failures.saturating_add(1);
             hint.failures
         })
+    }
+
+    pub fn forget_pod(&self, server: &str, pod: &str) {
+        if let Some(hint) = self.lock().get_mut(server) {
+            hint.agents.remove(pod);
+        }
     }
 
     pub fn forget(&self, uid: &str) {

@@ -15,6 +15,7 @@ use odc_core::object::Kind;
 use odc_core::plan::{Again, Write};
 use serde_json::Value;
 
+use crate::agents;
 use crate::apply::apply;
 use crate::context::Context;
 use crate::error::{Class, Error};
@@ -75,7 +76,7 @@ async fn tell_obstacle(server: &DevServer, ctx: &Context, uid: &str, error: &Err
     }
 }
 
-async fn drive(server: &DevServer, ctx: &Context) -> Result<Action, Error> {
+async fn drive(server: &DevServer, ctx: &Arc<Context>) -> Result<Action, Error> {
     if is_behind(server, ctx).await? {
         // The watch will tell; this is for the case that it does not.
         return Ok(Action::requeue(CATCH_UP));
@@ -118,7 +119,7 @@ fn decide(server: &DevServer, ctx: &Context, keys: Option<&devserver::build::Key
     devserver::decide(server, &checked, &observed.seen(keys), settings, ctx.now())
 }
 
-async fn carry_out(server: &DevServer, ctx: &Context, plan: Plan) -> Result<Action, Error> {
+async fn carry_out(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result<Action, Error> {
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
     for write in &plan.writes {
         let stored = apply(ctx, write).await.inspect_err(|error| answer::learn_from(ctx, uid, error))?;
@@ -128,6 +129,7 @@ async fn carry_out(server: &DevServer, ctx: &Context, plan: Plan) -> Result<Acti
             answer::learn_secret(ctx, uid, &stored);
         }
     }
+    agents::make(ctx, server, plan.calls);
     let stored = server.status.as_ref().and_then(|status| status.phase);
     let held = plan.status.is_none() && plan.phase.is_some() && plan.phase != stored;
     let now = ctx.now();

@@ -16,6 +16,7 @@ pub struct Known {
     team: Option<Arc<Team>>,
     flavors: Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>>,
     claims: Vec<KnownClaim>,
+    guests: Vec<Arc<DevServerUser>>,
 }
 
 struct KnownClaim {
@@ -35,6 +36,7 @@ impl Known {
             team: server.spec.team.as_ref().and_then(|team| ctx.cluster.teams.get("", team.as_str())),
             flavors: ctx.cluster.flavors.all(),
             claims: claims.collect(),
+            guests: server.spec.access.users.iter().filter_map(|guest| ctx.user(guest.as_str())).collect(),
         }
     }
 
@@ -50,6 +52,7 @@ impl Known {
             team: self.team.as_deref(),
             flavors: &self.flavors,
             claims: claims.collect(),
+            guests: self.guests.iter().map(|guest| &**guest).collect(),
             default_image,
         }
     }

@@ -2,9 +2,9 @@
 
 use anyhow::Context as _;
 use odc_core::devserver::build::Keys;
-use rand::Rng as _;
-use ssh_key::private::{Ed25519Keypair, KeypairData};
-use ssh_key::{LineEnding, PrivateKey};
+use russh::keys::ssh_key::LineEnding;
+
+use crate::agents::authority::fresh_key;
 
 pub fn fresh(server: &str) -> anyhow::Result<Keys> {
     let (host_private, host_public) = pair(&format!("odc:{server}"))?;
@@ -13,10 +13,7 @@ pub fn fresh(server: &str) -> anyhow::Result<Keys> {
 }
 
 fn pair(comment: &str) -> anyhow::Result<(String, String)> {
-    let mut seed = [0; 32];
-    rand::rng().fill_bytes(&mut seed);
-    let data = KeypairData::Ed25519(Ed25519Keypair::from_seed(&seed));
-    let private = PrivateKey::new(data, comment).context("making an SSH key")?;
+    let private = fresh_key(comment)?;
     let mut public = private.public_key().clone();
     // The comment names the server only where the key lies; elsewhere the key alone counts.
     public.set_comment("");
@@ -26,6 +23,8 @@ fn pair(comment: &str) -> anyhow::Result<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use russh::keys::PrivateKey;
+
     use super::*;
 
     #[test]

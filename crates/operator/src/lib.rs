@@ -3,6 +3,7 @@
 //! Drivers read, ask `odc-core`, and write what it says. Nothing needed for correctness lives in this process: what it
 //! keeps are copies of the cluster and hints that cost a question when lost.
 
+mod agents;
 mod apply;
 mod cache;
 mod clock;
@@ -93,7 +94,7 @@ async fn lead_on(
     health: &Health,
     candidate: &Candidate,
 ) -> anyhow::Result<()> {
-    let (work, ctx) = work(config, client, clock, lead.clone(), identity, health);
+    let (work, ctx) = work(config, client, clock, lead.clone(), identity, health)?;
     let complete = watch::complete(&ctx);
     health.catching_up(true);
     let readiness = async {
@@ -127,7 +128,7 @@ fn work(
     lead: Lead,
     identity: &str,
     health: &Health,
-) -> (Work, Arc<Context>) {
+) -> anyhow::Result<(Work, Arc<Context>)> {
     let (servers, servers_writer) = reflector::store();
     let (users, users_writer) = reflector::store();
     let (look_at_servers, servers_due) = mpsc::unbounded_channel();
@@ -139,6 +140,7 @@ fn work(
         account: config.service_account.clone(),
         closed: config.closed_ranges.clone(),
     };
+    let since = clock.now();
     let ctx = Arc::new(Context {
         reporter: Reporter::new(client.clone(), identity),
         client,
@@ -161,6 +163,9 @@ fn work(
             children: Children::default(),
             neighbours: Neighbours::default(),
         },
+        since,
+        authority: tokio::sync::watch::Sender::new(None),
+        calls: agents::Calls::new()?,
         hints: Hints::default(),
         triggers: Triggers {
             servers: look_at_servers,
@@ -192,7 +197,7 @@ fn work(
         }
         .boxed()
     }));
-    (all, ctx)
+    Ok((all, ctx))
 }
 
 /// Looks at objects as they are named: each by itself, several side by side.

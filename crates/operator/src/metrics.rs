@@ -27,12 +27,19 @@ pub struct Written {
     pub kind: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Called {
+    pub say: &'static str,
+    pub ok: String,
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     pub reconciles: Family<Controller, Counter>,
     pub failures: Family<Failure, Counter>,
     pub writes: Family<Written, Counter>,
+    pub calls: Family<Called, Counter>,
     pub unreadable: Family<Controller, Counter>,
     pub reconcile_seconds: Histogram,
     pub pass_seconds: Histogram,
@@ -49,6 +56,7 @@ impl Default for Metrics {
             reconciles: Family::default(),
             failures: Family::default(),
             writes: Family::default(),
+            calls: Family::default(),
             unreadable: Family::default(),
             reconcile_seconds: seconds(0.000_5),
             pass_seconds: seconds(0.000_5),
@@ -60,6 +68,7 @@ impl Default for Metrics {
         registry.register("reconciles", "Looks at single objects", metrics.reconciles.clone());
         registry.register("failures", "Looks that failed", metrics.failures.clone());
         registry.register("writes", "Writes to the API server", metrics.writes.clone());
+        registry.register("agent_calls", "Conversations with agents", metrics.calls.clone());
         registry.register("unreadable_objects", "Objects that could not be read", metrics.unreadable.clone());
         registry.register("reconcile_seconds", "Time of one look, with its writes", metrics.reconcile_seconds.clone());
         registry.register("queue_pass_seconds", "Time of one pass of the queue", metrics.pass_seconds.clone());

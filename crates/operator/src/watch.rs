@@ -14,6 +14,7 @@ use odc_core::object::Kind;
 use odc_core::seen;
 use tokio::sync::mpsc;
 
+use crate::agents::authority;
 use crate::context::{Children, Context};
 use crate::facts;
 use crate::follow::{Change, Guarded, follow, reflect};
@@ -39,6 +40,7 @@ pub fn all(ctx: &Arc<Context>, writers: Writers) -> Vec<BoxFuture<'static, ()>> 
         volumes(ctx.clone()).boxed(),
         classes(ctx.clone()).boxed(),
         namespaces(ctx.clone()).boxed(),
+        authority::follow(ctx.clone()).boxed(),
     ];
     all.extend(Children::KINDS.into_iter().map(|kind| children(ctx.clone(), kind).boxed()));
     all
@@ -47,6 +49,7 @@ pub fn all(ctx: &Arc<Context>, writers: Writers) -> Vec<BoxFuture<'static, ()>> 
 /// Waits until everything was seen once.
 pub async fn complete(ctx: &Context) -> anyhow::Result<()> {
     let cluster = &ctx.cluster;
+    ctx.authority.subscribe().wait_for(Option::is_some).await?;
     cluster.servers.wait_until_ready().await?;
     cluster.users.wait_until_ready().await?;
     cluster.flavors.ready().await;
@@ -120,7 +123,11 @@ async fn users(ctx: Arc<Context>, writer: Writer<DevServerUser>) {
         } else {
             ctx.look_at_user(&name);
         }
-        look_at_servers(&ctx, |server| server.metadata.namespace.as_deref() == Some(&format!("dev-{name}")));
+        let theirs = format!("dev-{name}");
+        look_at_servers(&ctx, |server| {
+            let lets_in = server.spec.access.users.iter().any(|guest| guest.as_str() == name);
+            lets_in || server.metadata.namespace.as_deref() == Some(&theirs)
+        });
         ctx.triggers.teams.notify_one();
         ctx.look_at_queue();
     })
@@ -191,6 +198,11 @@ async fn pods(ctx: Arc<Context>) {
         };
         if let Some(server) = server_of(&change) {
             ctx.look_at_server(&change.key.0, server);
+        }
+        if let (Some(old), None) = (change.old, change.new)
+            && let Some(owner) = old.server.as_ref().and_then(|details| details.owner.as_deref())
+        {
+            ctx.hints.forget_pod(owner, &old.uid);
         }
         if matters(change.old) != matters(change.new) || change.new.is_none() {
             ctx.look_at_queue();

@@ -92,8 +92,8 @@ fn running(pod: &Pod) -> serde_json::Value {
         "metadata": {"uid": pod.uid()},
         "status": {
             "phase": "Running",
-            "podIP": "192.0.2.1",
-            "podIPs": [{"ip": "192.0.2.1"}],
+            "podIP": "127.0.0.2",
+            "podIPs": [{"ip": "127.0.0.2"}],
             "startTime": now,
             "conditions": conditions,
             "containerStatuses": containers.collect::<Vec<_>>(),

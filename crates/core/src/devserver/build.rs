@@ -1,6 +1,6 @@
 //! The objects of a server, one file each. They are made from what was checked, never from the raw request.
 
-mod container;
+pub mod container;
 mod env;
 mod gang;
 mod pod;
@@ -13,7 +13,7 @@ pub mod size;
 mod volume;
 
 pub use pod::{Placement, pod};
-pub use secret::{Keys, secret};
+pub use secret::{Keys, allowed_keys, secret};
 pub use service::service;
 
 use std::collections::BTreeMap;

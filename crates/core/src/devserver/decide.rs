@@ -5,11 +5,12 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::text::Text;
 use odc_api::v1alpha1::condition::Reason;
-use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause, Phase, ServerPod};
+use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause, IdleAction, Phase, ServerPod};
 
 use super::goal::{End, Goal, goal};
 use super::parts::{self, Parts};
 use super::status::Outlook;
+use super::tell::Work;
 use super::trouble::{self, Trouble};
 use super::validate::{Valid, Violation};
 use super::{Plan, Seen, Settings, describe, granted, left, limits};
@@ -50,7 +51,10 @@ impl<'a> Decision<'a> {
         if let Some(phase) = self.stored_phase().filter(|phase| phase.terminal()) {
             return self.ended(phase);
         }
-        match goal(self.server, self.seen.sleep, limits(self.checked), self.settings, self.now) {
+        let unused = self.is_unused();
+        let sleep = unused.filter(|action| *action == IdleAction::Hibernate).map(|_| HibernationCause::Idle);
+        match goal(self.server, self.seen.sleep.or(sleep), limits(self.checked), self.settings, self.now) {
+            Goal::Run if unused == Some(IdleAction::End) => self.end(End::Unused),
             Goal::End(end) => self.end(end),
             Goal::Sleep(cause) => self.sleep(cause),
             Goal::Run => match (self.checked, self.grant()) {
@@ -58,6 +62,12 @@ impl<'a> Decision<'a> {
                 (_, grant) => self.run(grant),
             },
         }
+    }
+
+    /// What is to happen because nobody uses it.
+    fn is_unused(&self) -> Option<IdleAction> {
+        let running = self.is_told() && self.parts.all_ready();
+        (running && self.idleness().over).then_some(self.server.spec.idle.action)
     }
 
     pub(super) fn stored(&self) -> Option<&'a DevServerStatus> {
@@ -74,7 +84,7 @@ impl<'a> Decision<'a> {
 
     /// Without a finalizer of ours it is gone at once; it is seen here only while somebody else holds it.
     fn deleted(&self) -> Plan {
-        let plan = Plan { writes: self.stop_pods(), again: self.node_watch(), ..Plan::nothing() };
+        let plan = self.stop_pods().plan(self.node_watch());
         // Kubernetes' own do their work by themselves.
         let is_foreign = |name: &&str| !["foregroundDeletion", "orphan"].contains(name);
         let finalizers = self.server.metadata.finalizers.iter().flatten().map(String::as_str);
@@ -83,14 +93,14 @@ impl<'a> Decision<'a> {
             return plan;
         }
         let outlook = Outlook::new(Phase::Stopping, Reason::Stopping, describe::held_back(&holders)).held_back();
-        self.told(&outlook, plan.writes, plan.again)
+        self.told(&outlook, self.stop_pods(), self.node_watch())
     }
 
     /// Terminal phases are final. What is left of it is cleared away, and after a day the object itself.
     fn ended(&self, phase: Phase) -> Plan {
         let plan = Plan { phase: Some(phase), ..Plan::nothing() };
         if !self.parts.none_left() {
-            return Plan { writes: self.stop_pods(), again: self.node_watch(), ..plan };
+            return Plan { phase: Some(phase), ..self.stop_pods().plan(self.node_watch()) };
         }
         let Some(finished) = self.stored().and_then(|status| status.finished_at.as_ref()) else { return plan };
         match left(self.settings.keep_ended, finished.0, self.now) {
@@ -115,12 +125,17 @@ impl<'a> Decision<'a> {
         let (phase, reason, message) = match end {
             End::Expired => (Phase::Expired, Reason::LifetimeUsedUp, describe::EXPIRED),
             End::Cancelled => (Phase::Cancelled, Reason::Ended, describe::CANCELLED),
+            End::Unused => (Phase::Cancelled, Reason::NobodyThere, describe::UNUSED),
         };
         let outlook = |phase, message: String| {
             let outlook = Outlook::new(phase, reason, message);
-            if end == End::Expired { outlook.used_up() } else { outlook }
+            match end {
+                End::Expired => outlook.used_up(),
+                End::Unused => outlook.unused(),
+                End::Cancelled => outlook,
+            }
         };
-        if end == End::Expired && self.stored_phase() != Some(Phase::Stopping) {
+        if end != End::Cancelled && self.stored_phase() != Some(Phase::Stopping) {
             // Stored before anything stops: from here on nobody can extend it, and until here everybody could.
             let outlook = outlook(Phase::Stopping, self.stopping_message(describe::STOPPING));
             return self.told(&outlook, vec![], Again::After(Duration::ZERO));
@@ -160,11 +175,11 @@ impl<'a> Decision<'a> {
     }
 
     /// Waits until somebody mends the request, or what it needs.
-    pub(super) fn refuse(&self, violations: &[Violation], writes: Vec<Write>) -> Plan {
+    pub(super) fn refuse(&self, violations: &[Violation], work: impl Into<Work>) -> Plan {
         let reason = violations.first().map_or(Reason::Invalid, |violation| violation.reason);
         let message = violations.iter().map(|violation| violation.message.as_str()).collect::<Vec<_>>().join(" ");
         let outlook = Outlook::new(self.before_the_queue(), reason, message).refused();
-        self.told(&outlook, writes, self.node_watch())
+        self.told(&outlook, work, self.node_watch())
     }
 
     /// A server that was further once does not go back to the beginning.
@@ -182,7 +197,7 @@ impl<'a> Decision<'a> {
         let Some(grant) = grant else { return self.wait() };
         if grant.nodes.len() != self.server.spec.nodes as usize {
             // Not a grant for this server; the queue sees it too and takes it back.
-            return Plan { writes: self.stop_pods(), ..Plan::nothing() };
+            return self.stop_pods().plan(Again::OnChange);
         }
         if let Some(over) = self.parts.over.first() {
             return self.back_to_the_queue(over);
@@ -263,7 +278,14 @@ impl<'a> Decision<'a> {
 
     fn running(&self) -> Plan {
         let outlook = Outlook::new(Phase::Running, Reason::Running, describe::RUNNING.into());
-        self.told(&outlook, self.upkeep(), self.next_stage().or(self.node_watch()))
+        let idle = self.idleness();
+        let mut work = Work { again: idle.again, ..self.upkeep().into() };
+        if self.is_told() {
+            let (news, again) = self.news();
+            work.calls = news.into_iter().chain(idle.calls).collect();
+            work.again = work.again.or(again);
+        }
+        self.told(&outlook, work, self.next_stage().or(self.node_watch()))
     }
 
     /// A container of a server that was ready is being started again where it is.

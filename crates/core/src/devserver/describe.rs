@@ -1,11 +1,15 @@
 //! What people are told: one plain sentence for each situation, stable and without times.
 
-use odc_api::v1alpha1::condition::Reason;
-use odc_api::v1alpha1::{Admission, HibernationCause, Phase};
+use std::time::Duration;
 
+use odc_api::v1alpha1::condition::Reason;
+use odc_api::v1alpha1::{Admission, HibernationCause, IdleAction, Phase};
+
+use super::idle::named;
 use super::parts::Parts;
 use super::status::Outlook;
 use super::trouble::Trouble;
+use crate::activity::Signal;
 use crate::plan::Event;
 use crate::seen::Pod;
 
@@ -14,6 +18,10 @@ pub(super) const STOPPING: &str = "The server is being stopped in order.";
 pub(super) const HIBERNATING: &str = "The server is being put to sleep in order.";
 pub(super) const EXPIRED: &str = "Its lifetime was used up.";
 pub(super) const CANCELLED: &str = "It was ended by its owner or an administrator.";
+pub(super) const UNUSED: &str = "Nobody used it, so it was ended, as its spec says.";
+pub(super) const NOT_WATCHED: &str = "Its idle action is None, so nobody asks whether it is used.";
+pub(super) const YOUNG: &str = "It has not been running for as long as its idle timeout.";
+pub(super) const UNASKED: &str = "Its agent cannot be asked, so it is not idle.";
 pub(super) const BOOKED: &str = "Its booked time has not come.";
 
 pub(super) fn asleep(cause: HibernationCause) -> &'static str {
@@ -24,6 +32,21 @@ pub(super) fn asleep(cause: HibernationCause) -> &'static str {
             "Its node had to be emptied, so it sleeps; connect to it or change spec.wake to wake it."
         }
     }
+}
+
+pub(super) fn in_use(signal: Signal) -> String {
+    format!("When it was last asked, {}.", named(signal))
+}
+
+/// With what happens next.
+pub(super) fn unused(because: &str, action: IdleAction, grace: Duration) -> String {
+    let what = match action {
+        IdleAction::Hibernate => "is put to sleep",
+        IdleAction::End => "is ended",
+        IdleAction::None => "goes on",
+    };
+    let grace = odc_control::span::text(grace.as_secs());
+    format!("Nobody uses it: {because}. It {what} in {grace} unless somebody does; odc-keep-alive keeps it.")
 }
 
 /// With what stood in the way, if anything did.

@@ -22,6 +22,7 @@ pub(super) fn settings() -> Settings {
         lost_after: Duration::from_secs(600),
         start_limit: Duration::from_secs(1_800),
         keep_ended: Duration::from_secs(86_400),
+        idle_grace: Duration::from_secs(300),
     }
 }
 
@@ -97,6 +98,8 @@ pub(super) fn seen<'a>(pods: &'a [Pod], nodes: &'a [Node]) -> Seen<'a> {
         held: None,
         sleep: None,
         obstacle: None,
+        agents: crate::devserver::Agents::default(),
+        authorities: &[],
     }
 }
 
@@ -173,6 +176,7 @@ impl Request {
             team: self.team.as_ref(),
             flavors: &self.flavors,
             claims: claims.collect(),
+            guests: vec![],
             default_image: &settings.default_image,
         };
         look(&validate(&self.server, &facts))

@@ -19,6 +19,8 @@ pub enum Goal {
 pub enum End {
     Expired,
     Cancelled,
+    /// Nobody used it, and it is to end then.
+    Unused,
 }
 
 /// `sleep` is who wants to put it to sleep just now: nobody uses it, or its node is being emptied.
@@ -38,7 +40,7 @@ pub fn goal(
         return Goal::End(End::Cancelled);
     }
     if status.phase == Some(Phase::Stopping) {
-        return Goal::End(End::Cancelled);
+        return Goal::End(if is_unused(status) { End::Unused } else { End::Cancelled });
     }
     if expires_at(server, limits).is_some_and(|at| stage(at, settings.expiry_grace, now) == Stage::Over) {
         return Goal::End(End::Expired);
@@ -72,6 +74,12 @@ fn expires_at(server: &DevServer, limits: Option<&Limits>) -> Option<Timestamp> 
 fn is_used_up(status: &DevServerStatus) -> bool {
     let expiring = condition::find(&status.conditions, Type::Expiring);
     expiring.is_some_and(|condition| condition.reason == Reason::LifetimeUsedUp.as_str())
+}
+
+/// The decision to end it because nobody uses it was written down.
+fn is_unused(status: &DevServerStatus) -> bool {
+    let ready = condition::find(&status.conditions, Type::Ready);
+    ready.is_some_and(|condition| condition.reason == Reason::NobodyThere.as_str())
 }
 
 #[cfg(test)]

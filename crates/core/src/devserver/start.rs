@@ -145,7 +145,14 @@ impl Decision<'_> {
                 node,
                 user_namespaces: self.seen.nodes.get(node.as_str()).is_some_and(|node| node.user_namespaces),
             };
-            writes.push(Write::Create(build::pod(valid, place, &host_key, &entrypoint, &self.settings.agent_image)));
+            writes.push(Write::Create(build::pod(
+                valid,
+                place,
+                &host_key,
+                &entrypoint,
+                &self.settings.agent_image,
+                self.seen.authorities,
+            )));
         }
         Ok(writes)
     }

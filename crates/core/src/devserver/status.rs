@@ -3,6 +3,8 @@
 //! The same situation gives the same status, so that it is written only when something happened. Fields of the queue
 //! are carried along untouched.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::time::stored;
@@ -33,6 +35,7 @@ pub(super) struct Outlook {
 enum News {
     Refused,
     UsedUp,
+    Unused,
     Asleep(HibernationCause),
     Failure(Reason, String, Option<String>),
     KeyLost,
@@ -46,6 +49,11 @@ impl Outlook {
 
     fn with(self, news: News) -> Self {
         Self { news: Some(news), ..self }
+    }
+
+    /// It ends because nobody uses it.
+    pub(super) fn unused(self) -> Self {
+        self.with(News::Unused)
     }
 
     /// The request cannot be granted as it is.
@@ -88,12 +96,21 @@ impl Outlook {
     }
 }
 
+/// What is known beside the pods.
+pub(super) struct Now {
+    pub host_key: Option<String>,
+    /// Of the condition Idle, if there is something new.
+    pub idle: Option<(bool, Reason, String)>,
+    /// Processes killed for want of memory, by pod, as the agents told.
+    pub killed: BTreeMap<String, i64>,
+}
+
 pub(super) fn compose(
     server: &DevServer,
     outlook: &Outlook,
     checked: &Result<Valid<'_>, Vec<Violation>>,
     parts: &Parts<'_>,
-    host_key: Option<String>,
+    news: Now,
     settings: &Settings,
     now: Timestamp,
 ) -> DevServerStatus {
@@ -127,12 +144,21 @@ pub(super) fn compose(
         set_failure(&mut status, *reason, message, log.as_deref(), now);
     }
     count(&mut status, parts);
-    status.pods = pods(outlook.phase, parts);
-    let host_key = host_key.filter(|_| outlook.news != Some(News::KeyLost));
+    let pods = pods(outlook.phase, parts, &status.pods, &news.killed);
+    count_killed(&mut status, &pods);
+    status.pods = pods;
+    let host_key = news.host_key.filter(|_| outlook.news != Some(News::KeyLost));
     status.access = access(status.access, host_key);
     let made = Conditions { outlook, checked, generation, now };
     for condition in made.all(&status, settings) {
         condition::set(&mut status.conditions, condition);
+    }
+    if let Some((holds, reason, message)) = news.idle {
+        condition::set(&mut status.conditions, made.one(Type::Idle, holds, reason, &message));
+    }
+    if matches!(outlook.phase, Phase::Queued | Phase::Starting) {
+        // Of what is not there yet, nobody can say whether it is used.
+        status.conditions.retain(|condition| condition.type_ != Type::Idle.as_str());
     }
     status
 }
@@ -177,8 +203,21 @@ fn count(status: &mut DevServerStatus, parts: &Parts<'_>) {
     }
 }
 
+/// Agents count from the start of their container, so what they tell is compared with what they told before.
+fn count_killed(status: &mut DevServerStatus, pods: &[ServerPod]) {
+    for pod in pods {
+        let before = status.pods.iter().find(|told| told.name == pod.name && told.run == pod.run);
+        let before = before.and_then(|told| told.oom_kills).unwrap_or(0);
+        let now = pod.oom_kills.unwrap_or(0);
+        let more = if now >= before { now - before } else { now };
+        if more > 0 {
+            status.oom_kills = Some(status.oom_kills.unwrap_or(0).saturating_add(more));
+        }
+    }
+}
+
 /// While it starts, pods come and go too often to be worth a write each.
-fn pods(phase: Phase, parts: &Parts<'_>) -> Vec<ServerPod> {
+fn pods(phase: Phase, parts: &Parts<'_>, before: &[ServerPod], killed: &BTreeMap<String, i64>) -> Vec<ServerPod> {
     if phase != Phase::Running {
         return vec![];
     }
@@ -190,6 +229,11 @@ fn pods(phase: Phase, parts: &Parts<'_>) -> Vec<ServerPod> {
             node: pod.node.as_deref().map(Into::into),
             ip: details.and_then(|details| details.ip.as_deref()).map(Into::into),
             ready: is_ready(pod),
+            oom_kills: killed.get(&pod.uid).copied().or_else(|| {
+                let same =
+                    |told: &&ServerPod| told.name == pod.name && Some(told.run) == details.and_then(|pod| pod.run);
+                before.iter().find(same)?.oom_kills
+            }),
         }
     };
     parts.live().map(pod).collect()

@@ -1,22 +1,28 @@
 //! How the pods of a server go, and what is known of the nodes they are on.
 
+use super::agents::{self, Say};
 use super::decide::Decision;
+use super::tell::Work;
 use super::{describe, left, parts};
 use crate::plan::{Again, Write};
 use crate::seen::{Pod, Readiness};
 
 impl<'a> Decision<'a> {
     /// Deletes every pod that is not already on its way; one on a lost node at once, unless it may still write to a
-    /// disk somewhere.
-    pub(super) fn stop_pods(&self) -> Vec<Write> {
-        let mut writes = Vec::new();
+    /// disk somewhere. All others have their agents make everything fit for it first, all at the same time.
+    pub(super) fn stop_pods(&self) -> Work {
+        let mut work = Work::default();
         for pod in self.parts.all() {
-            let forced = self.lost_node(pod).is_some() && (pod.is_over() || !self.has_disk());
-            if forced || pod.deleting.is_none() {
-                writes.push(Write::Delete(parts::target(pod, forced.then_some(0))));
+            let lost = self.lost_node(pod).is_some();
+            let forced = lost && (pod.is_over() || !self.has_disk());
+            if let Some(wait) = self.quiesces(pod).filter(|_| !lost) {
+                work.calls.extend(agents::call(pod, Say::Quiesce(wait)));
+                work.again = work.again.or(Again::After(wait));
+            } else if forced || pod.deleting.is_none() {
+                work.writes.push(Write::Delete(parts::target(pod, forced.then_some(0))));
             }
         }
-        writes
+        work
     }
 
     /// Whether its pods share something with whatever is started after them. Without the flavor nobody knows what it

@@ -5,17 +5,44 @@ use std::time::Duration;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{DevServerStatus, Phase};
 
+use super::agents::Call;
 use super::decide::Decision;
 use super::lifetime::{self, Stage};
-use super::status::{self, Outlook};
+use super::status::{self, Now, Outlook};
 use super::{PASSING, Plan, describe, left};
 use crate::plan::{Again, Write};
 
+/// What is to be done, besides telling.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub writes: Vec<Write>,
+    pub calls: Vec<Call>,
+    pub again: Again,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        vec![].into()
+    }
+}
+
+impl From<Vec<Write>> for Work {
+    fn from(writes: Vec<Write>) -> Self {
+        Self { writes, calls: vec![], again: Again::OnChange }
+    }
+}
+
+impl Work {
+    pub(super) fn plan(self, again: Again) -> Plan {
+        Plan { writes: self.writes, calls: self.calls, again: self.again.or(again), ..Plan::nothing() }
+    }
+}
+
 impl Decision<'_> {
     /// The plan that does this and tells it, now or, if it may pass by itself, a little later.
-    pub(super) fn told(&self, outlook: &Outlook, writes: Vec<Write>, again: Again) -> Plan {
+    pub(super) fn told(&self, outlook: &Outlook, work: impl Into<Work>, again: Again) -> Plan {
         let stored = self.stored_phase();
-        let plan = Plan { writes, phase: Some(outlook.phase), again, ..Plan::nothing() };
+        let plan = Plan { phase: Some(outlook.phase), ..work.into().plan(again) };
         if outlook.may_pass() && stored != Some(outlook.phase) {
             let held = self.seen.held.filter(|(phase, _)| *phase == outlook.phase).map_or(self.now, |(_, since)| since);
             if let Some(left) = left(PASSING, held, self.now) {
@@ -32,16 +59,21 @@ impl Decision<'_> {
     }
 
     /// The same, but told before it is done: what went wrong cannot be seen any more once it is cleared away.
-    pub(super) fn noted(&self, outlook: &Outlook, writes: Vec<Write>, again: Again) -> Plan {
-        let plan = self.told(outlook, writes, again);
+    pub(super) fn noted(&self, outlook: &Outlook, work: impl Into<Work>, again: Again) -> Plan {
+        let plan = self.told(outlook, work, again);
         if plan.status.is_none() {
             return plan;
         }
-        Plan { writes: vec![], again: Again::After(Duration::ZERO), ..plan }
+        Plan { writes: vec![], calls: vec![], again: Again::After(Duration::ZERO), ..plan }
     }
 
     fn status(&self, outlook: &Outlook) -> DevServerStatus {
-        status::compose(self.server, outlook, self.checked, &self.parts, self.host_key(), self.settings, self.now)
+        let now = Now {
+            host_key: self.host_key(),
+            idle: if outlook.phase == Phase::Running { self.idleness().condition } else { None },
+            killed: self.killed(),
+        };
+        status::compose(self.server, outlook, self.checked, &self.parts, now, self.settings, self.now)
     }
 
     /// When a running server comes into the next part of its time.

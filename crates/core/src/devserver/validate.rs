@@ -24,6 +24,8 @@ pub struct Facts<'a> {
     pub flavors: &'a BTreeMap<FlavorName, Arc<DevServerFlavor>>,
     /// The claims it mounts, its home first.
     pub claims: Vec<ClaimFact<'a>>,
+    /// Users it lets in, as far as they exist.
+    pub guests: Vec<&'a DevServerUser>,
     /// What a server runs that names no image.
     pub default_image: &'a str,
 }
@@ -48,6 +50,8 @@ pub struct Valid<'a> {
     pub uid: &'a str,
     pub owner: UserName,
     pub user: &'a DevServerUser,
+    /// Other users who may come in.
+    pub guests: Vec<&'a DevServerUser>,
     pub flavor_name: FlavorName,
     pub flavor: &'a DevServerFlavorSpec,
     /// Devices on each node.
@@ -127,6 +131,7 @@ pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a
         uid: server.metadata.uid.as_deref().unwrap_or_default(),
         owner,
         user,
+        guests: facts.guests.clone(),
         flavor_name,
         flavor,
         count,

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use odc_api::v1alpha1::DevServer;
+use odc_core::devserver::agents::Agents;
 use odc_core::devserver::build::Keys;
 use odc_core::devserver::{Seen, granted, parts};
 use odc_core::object::Kind;
 use odc_core::seen::{Child, Node, Pod};
 
+use crate::agents::authority::Authority;
 use crate::context::{Context, Hint};
 
 /// Held while a decision looks at it.
@@ -17,6 +20,8 @@ pub struct Observed {
     nodes: BTreeMap<String, Arc<Node>>,
     service: Option<Arc<Child>>,
     hint: Hint,
+    since: Timestamp,
+    authority: Option<Arc<Authority>>,
 }
 
 impl Observed {
@@ -32,7 +37,14 @@ impl Observed {
         let nodes = nodes.filter_map(|node| Some((node.clone(), ctx.cluster.nodes.get("", node)?))).collect();
         let services = ctx.cluster.children.of(Kind::Service);
         let service = services.and_then(|services| services.get(namespace, name));
-        Self { pods, nodes, service, hint: ctx.hints.get(server.metadata.uid.as_deref().unwrap_or_default()) }
+        Self {
+            pods,
+            nodes,
+            service,
+            hint: ctx.hints.get(server.metadata.uid.as_deref().unwrap_or_default()),
+            since: ctx.since,
+            authority: ctx.authority.borrow().clone(),
+        }
     }
 
     /// The latest grant that a pod of this server was made for.
@@ -52,8 +64,9 @@ impl Observed {
             keys,
             entrypoint: self.hint.entrypoint.clone(),
             held: self.hint.held,
-            // Asked of the agents, once they can be asked.
             sleep: None,
+            agents: Agents { since: Some(self.since), of: self.hint.agents.clone() },
+            authorities: self.authority.as_ref().map_or(&[], |authority| &authority.trusted),
             obstacle: self.hint.obstacle.clone(),
         }
     }

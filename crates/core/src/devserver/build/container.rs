@@ -10,12 +10,12 @@ use crate::devserver::validate::Valid;
 /// Within it preStop runs and everything is on disk.
 pub const GRACE_SECONDS: u32 = 60;
 
-/// `entrypoint` is the image's own, when it is kept.
-pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String]) -> Container {
+/// `entrypoint` is the image's own, when it is kept; `authorities` sign for the operator.
+pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String], authorities: &[String]) -> Container {
     Container {
         name: MAIN.into(),
         image: Some(valid.image.to_owned()),
-        command: Some(command(valid, entrypoint)),
+        command: Some(command(valid, entrypoint, authorities)),
         env: Some(env::env(valid, ordinal)),
         ports: Some(vec![ContainerPort {
             name: Some("ssh".into()),
@@ -34,8 +34,11 @@ pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String]) -> Contain
     }
 }
 
-fn command(valid: &Valid<'_>, entrypoint: &[String]) -> Vec<String> {
+fn command(valid: &Valid<'_>, entrypoint: &[String], authorities: &[String]) -> Vec<String> {
     let mut all = vec![AGENT_PATH.to_owned(), "init".into(), "--grace".into(), GRACE_SECONDS.to_string()];
+    all.extend(["--serve", "--keys", "/odc/keys", "--server-uid", valid.uid].map(str::to_owned));
+    // In the pod and not in the Secret, which is written once: a pod is made anew whenever a server wakes.
+    all.extend(authorities.iter().flat_map(|line| ["--control-ca".to_owned(), literal(line)]));
     let scripts = scripts(valid);
     if scripts.setup.is_some() {
         all.extend(["--setup".into(), format!("/odc/keys/{SETUP}")]);

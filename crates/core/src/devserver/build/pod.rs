@@ -32,6 +32,7 @@ pub fn pod(
     host_key: &str,
     entrypoint: &[String],
     agent_image: &str,
+    authorities: &[String],
 ) -> Object {
     let server = valid.name.as_str();
     let name = parts::name(server, place.ordinal);
@@ -45,7 +46,7 @@ pub fn pod(
     let spec = PodSpec {
         affinity: Some(pinned_to(place.node)),
         automount_service_account_token: Some(false),
-        containers: vec![container::main(valid, place.ordinal, entrypoint)],
+        containers: vec![container::main(valid, place.ordinal, entrypoint, authorities)],
         enable_service_links: Some(false),
         host_users: (privilege == Privilege::Sudo && place.user_namespaces).then_some(false),
         hostname: Some(name),

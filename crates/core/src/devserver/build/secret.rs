@@ -63,7 +63,7 @@ pub fn secret(valid: &Valid<'_>, keys: &Keys) -> Object {
     let mut data = BTreeMap::from([
         ("host_key".to_owned(), keys.host_private.clone()),
         ("host_key.pub".to_owned(), keys.host_public.clone()),
-        ("authorized_keys".to_owned(), authorized_keys(valid)),
+        ("authorized_keys".to_owned(), allowed_keys(valid).iter().map(|line| format!("{line}\n")).collect()),
     ]);
     if valid.nodes > 1 {
         data.insert("gang_key".into(), keys.gang_private.clone());
@@ -82,16 +82,17 @@ pub fn secret(valid: &Valid<'_>, keys: &Keys) -> Object {
     Object::new(Kind::Secret, &secret)
 }
 
-/// Of the owner and of those the server names itself. Other users' keys are pushed to the agent.
-fn authorized_keys(valid: &Valid<'_>) -> String {
+/// Of the owner, of those the server names itself, and of the users it names. The agent is told when they change.
+pub fn allowed_keys(valid: &Valid<'_>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for key in valid.user.spec.keys.iter().chain(&valid.server.spec.access.keys) {
+    let guests = valid.guests.iter().flat_map(|guest| &guest.spec.keys);
+    for key in valid.user.spec.keys.iter().chain(&valid.server.spec.access.keys).chain(guests) {
         let line = key.line();
         if !lines.contains(&line) {
             lines.push(line);
         }
     }
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    lines
 }
 
 #[cfg(test)]

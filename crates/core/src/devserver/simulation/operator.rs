@@ -48,6 +48,8 @@ impl Cluster {
             entrypoint: self.operator.entrypoint.clone(),
             held: self.operator.held,
             obstacle: None,
+            agents: crate::devserver::Agents::default(),
+            authorities: &[],
             sleep: self.operator.sleep,
         };
         self.request.check(|checked| decide(self.server(), checked, &seen, &settings(), self.now))

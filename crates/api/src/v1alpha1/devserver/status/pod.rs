@@ -27,4 +27,9 @@ pub struct ServerPod {
     /// Whether it can be used.
     #[serde(default)]
     pub ready: bool,
+
+    /// How many of its processes were killed because memory ran out, since its container started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub oom_kills: Option<i64>,
 }

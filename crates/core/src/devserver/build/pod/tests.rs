@@ -14,7 +14,7 @@ fn place() -> Placement<'static> {
 }
 
 fn built(request: &Request, place: Placement<'_>) -> Value {
-    request.valid(|valid| pod(valid, place, "ssh-ed25519 host", &[], "agent:1").body)
+    request.valid(|valid| pod(valid, place, "ssh-ed25519 host", &[], "agent:1", &["ssh-ed25519 ca".to_owned()]).body)
 }
 
 fn manifest(request: &Request) -> Value {
@@ -222,7 +222,7 @@ fn text_of_others_is_never_read_as_a_variable() {
     for text in ["$(HOME)", "$$(HOME)", "a$b", "$$", "100$", "$", "plain"] {
         let mut request = Request::test(|server| server.spec.env = vec![setting("MINE", text)]);
         request.user.as_mut().unwrap().spec.display_name = Some(text.into());
-        let pod = request.valid(|valid| pod(valid, place(), "key", &[text.to_owned()], "agent:1").body);
+        let pod = request.valid(|valid| pod(valid, place(), "key", &[text.to_owned()], "agent:1", &[]).body);
         assert_eq!(expanded(variable(&pod, "MINE").unwrap()), text);
         assert_eq!(expanded(list(&main(&pod)["command"]).last().unwrap().as_str().unwrap()), text);
         let prepare = &pod["spec"]["initContainers"][1];
