@@ -99,6 +99,9 @@ pub struct Init {
     #[arg(long, value_name = "UID", requires = "serve")]
     pub server_uid: Option<ServerUid>,
     /// For --serve, as in `odc-agent serve`
+    #[arg(long = "control-ca", value_name = "KEY", requires = "serve")]
+    pub control_cas: Vec<String>,
+    /// For --serve, as in `odc-agent serve`
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     pub listen: SocketAddr,
     #[command(flatten)]
@@ -129,6 +132,9 @@ pub struct Serve {
     /// Uid of the server, which certificates must name
     #[arg(long, value_name = "UID")]
     pub server_uid: ServerUid,
+    /// Public key that signs for the operator, instead of those in `control_ca.pub`; may be given several times
+    #[arg(long = "control-ca", value_name = "KEY")]
+    pub control_cas: Vec<String>,
     #[command(flatten)]
     pub state: StateDir,
     /// Time in which a connection must have logged in

@@ -79,6 +79,7 @@ impl Init {
             serve,
             keys,
             server_uid,
+            control_cas,
             listen,
             state,
             entrypoint,
@@ -109,6 +110,7 @@ impl Init {
         let serve = keys.zip(server_uid).filter(|_| serve).map(|(keys, uid)| {
             let mut command = Command::new(OWN_EXECUTABLE);
             command.arg("serve").arg("--keys").arg(keys).args(["--server-uid", uid.as_str()]);
+            command.args(control_cas.iter().flat_map(|key| ["--control-ca", key]));
             command.args(["--listen", &listen.to_string()]).stdin(Stdio::null());
             if let Some(directory) = &state.state_dir {
                 command.arg("--state-dir").arg(directory);

@@ -54,14 +54,14 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// Returns only if it cannot begin.
 pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
-    let args::Serve { listen, keys, server_uid, state, login_grace } = args;
+    let args::Serve { listen, keys, server_uid, control_cas, state, login_grace } = args;
     let journal = Journal::open();
     let state = directory::find(state.state_dir.as_deref()).context("finding a place for the state")?;
     let host_key = keys.join("host_key");
     let host_key =
         PrivateKey::read_openssh_file(&host_key).with_context(|| format!("reading {}", host_key.display()))?;
     anyhow::ensure!(host_key.algorithm() == Algorithm::Ed25519, "the host key must be an ed25519 key");
-    let (access, unusable) = Access::begin(keys, &state);
+    let (access, unusable) = Access::begin(keys, control_cas, &state);
     for line in unusable {
         journal.say(format!("not used: {line}"));
     }

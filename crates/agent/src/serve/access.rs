@@ -102,12 +102,15 @@ impl Lists {
 
 impl Access {
     /// Goes on with what was said in this life of the container, or else begins with the Secret. Tells what was left out.
-    pub fn begin(keys: &Path, state: &Path) -> (Self, Vec<String>) {
+    pub fn begin(keys: &Path, control_cas: &[String], state: &Path) -> (Self, Vec<String>) {
         let file = state.join(FILE);
         let said = load(&file).unwrap_or_else(|| odc_control::Access {
             keys: lines(&keys.join("authorized_keys")),
             user_cas: lines(&keys.join("user_ca.pub")),
-            control_cas: lines(&keys.join("control_ca.pub")),
+            control_cas: match control_cas {
+                [] => lines(&keys.join("control_ca.pub")),
+                given => given.to_vec(),
+            },
         });
         let lists = Lists::parse(&said);
         let unusable = lists.unusable();
@@ -195,7 +198,7 @@ mod tests {
     fn the_secret_counts_until_something_is_said_and_that_survives_a_restart() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("authorized_keys"), format!("{ADA}\nnonsense\n")).unwrap();
-        let (first, unusable) = Access::begin(place.path(), place.path());
+        let (first, unusable) = Access::begin(place.path(), &[], place.path());
         assert_eq!(unusable.len(), 1);
         assert!(first.lists().admits(&credential(ADA)));
 
@@ -203,7 +206,7 @@ mod tests {
         let done = first.set(access(&[BOB, "nonsense"])).unwrap();
         assert!(done.kept && done.unusable.len() == 1 && changes.has_changed().unwrap());
         changes.mark_unchanged();
-        for access in [first, Access::begin(place.path(), place.path()).0] {
+        for access in [first, Access::begin(place.path(), &[], place.path()).0] {
             assert!(!access.lists().admits(&credential(ADA)));
             assert!(access.lists().admits(&credential(BOB)));
         }
@@ -216,20 +219,20 @@ mod tests {
         let init = Process { pid: 1, start_ticks: Some(1) };
         let stored = serde_json::to_vec(&Stored { init, access: access(&[BOB]) }).unwrap();
         fs::write(place.path().join(FILE), stored).unwrap();
-        assert!(Access::begin(place.path(), place.path()).0.lists().admits(&credential(ADA)));
+        assert!(Access::begin(place.path(), &[], place.path()).0.lists().admits(&credential(ADA)));
     }
 
     #[test]
     fn without_any_file_nobody_gets_in() {
         let place = tempfile::tempdir().unwrap();
-        let (access, unusable) = Access::begin(place.path(), place.path());
+        let (access, unusable) = Access::begin(place.path(), &[], place.path());
         assert_eq!((access.lists().as_ref(), unusable), (&Lists::default(), vec![]));
     }
 
     #[test]
     fn a_list_nobody_could_have_meant_is_refused_and_changes_nothing() {
         let place = tempfile::tempdir().unwrap();
-        let (here, _) = Access::begin(place.path(), place.path());
+        let (here, _) = Access::begin(place.path(), &[], place.path());
         here.set(access(&[ADA])).unwrap();
         assert_eq!(here.set(access(&vec![BOB; list::MOST + 1])), Err(Refused::Many(list::MOST + 1)));
         assert_eq!(here.current(), access(&[ADA]));
