@@ -6,12 +6,13 @@ use std::path::Path;
 /// Own dependencies of each crate. A crate that is not here has not been thought about.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("odc", &["odc-api", "odc-local", "odc-operator"]),
-    ("odc-agent", &[]),
+    ("odc-agent", &["odc-control"]),
     ("odc-api", &[]),
-    ("odc-core", &["odc-api"]),
+    ("odc-control", &[]),
+    ("odc-core", &["odc-api", "odc-control"]),
     ("odc-gpu-plugin", &[]),
     ("odc-local", &[]),
-    ("odc-operator", &["odc-api", "odc-core"]),
+    ("odc-operator", &["odc-api", "odc-control", "odc-core"]),
     // These two may use everything, and nothing uses them.
     ("odc-bench", &["odc-api", "odc-local", "odc-tests"]),
     ("odc-tests", &["odc-api", "odc-local"]),
