@@ -3,6 +3,7 @@
 //! Everything here is a function from what was seen, and the time it is now, to a value that says what to write and
 //! why. The operator reads, asks here, and writes.
 
+pub mod activity;
 pub mod amounts;
 pub mod devserver;
 pub mod flavor;
