@@ -10,6 +10,7 @@ pub mod flush;
 pub mod grace;
 pub mod journal;
 pub mod life;
+pub mod once;
 pub mod script;
 pub mod signals;
 

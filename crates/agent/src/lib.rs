@@ -9,6 +9,7 @@
 
 pub mod args;
 pub mod clock;
+pub mod helper;
 pub mod init;
 pub mod install;
 pub mod outcome;

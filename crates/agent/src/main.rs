@@ -5,19 +5,27 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use odc_agent::args::{Agent, Command};
-use odc_agent::{init, install, prepare, probe};
+use odc_agent::{helper, init, install, prepare, probe};
 
 fn main() -> ExitCode {
-    let Agent { command } = Agent::parse();
-    let done = match command {
-        Command::Install(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Prepare(args) => prepare::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Init(args) => init::run(args),
-        Command::Probe(args) => Ok(probe::run(&args)),
-    };
-    done.unwrap_or_else(|error| {
+    // The same executable under other names.
+    if let Some(code) = helper::by_name(std::env::args_os()) {
+        return code;
+    }
+    run(Agent::parse()).unwrap_or_else(|error| {
         // Nobody may be reading; the exit code still says it.
         let _ = writeln!(std::io::stderr(), "odc-agent: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+fn run(Agent { command }: Agent) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Install(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Prepare(args) => prepare::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Init(args) => init::run(args),
+        Command::Probe(args) => Ok(probe::run(&args)),
+        Command::Status(args) => helper::status::run(&args),
+        Command::KeepAlive(args) => helper::keep_alive::run(args),
+    }
 }

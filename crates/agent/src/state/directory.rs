@@ -101,7 +101,8 @@ fn load_from(file: &Path) -> Result<Option<State>, LoadError> {
     }
 }
 
-fn candidates(given: Option<&Path>) -> Vec<PathBuf> {
+/// All places where the state may be, in the order in which they are tried.
+pub fn candidates(given: Option<&Path>) -> Vec<PathBuf> {
     given.map_or_else(|| DEFAULTS.iter().map(PathBuf::from).collect(), |path| vec![path.to_owned()])
 }
 

@@ -6,8 +6,14 @@ use std::path::{Path, PathBuf};
 /// Where the count is: version 1 of control groups in the first form, version 2 in the second.
 const FILES: [(&str, &str); 2] = [("memory", "memory.oom_control"), ("", "memory.events")];
 
+/// The file of the group that this process is in. Absent, where nobody counts.
+pub fn own_file() -> Option<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    file(Path::new("/sys/fs/cgroup"), &own)
+}
+
 /// The file of our own group under `root`, usually `/sys/fs/cgroup`. `own` is what `/proc/self/cgroup` says.
-pub fn file(root: &Path, own: &str) -> Option<PathBuf> {
+fn file(root: &Path, own: &str) -> Option<PathBuf> {
     let group = |controller: &str| {
         own.lines().find_map(|line| {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;

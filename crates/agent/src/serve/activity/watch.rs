@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -85,11 +85,8 @@ pub async fn gpus(activity: Arc<Activity>) {
     }
 }
 
-/// Tells of each rise. `known` is the count that people have already been told of, if anybody remembers.
-pub async fn memory(activity: Arc<Activity>, known: Option<u64>, tell: impl Fn(u64)) {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(file) = memory::file(Path::new("/sys/fs/cgroup"), &own) else { return };
-    let mut known = known.or_else(|| memory::count(&file)).unwrap_or_default();
+/// Tells of each rise of what that file counts. `known` is what people have already been told of.
+pub async fn memory(activity: Arc<Activity>, file: PathBuf, mut known: u64, tell: impl Fn(u64)) {
     loop {
         if let Some(kills) = memory::count(&file) {
             activity.oom_kills.store(kills, Ordering::Relaxed);
