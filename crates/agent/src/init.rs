@@ -6,6 +6,7 @@
 //! only be killed; what may block (the log, the scripts' output, file systems) has a thread of its own.
 
 pub mod children;
+pub mod comeback;
 pub mod flush;
 pub mod grace;
 pub mod journal;
@@ -16,7 +17,7 @@ pub mod signals;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,9 @@ use crate::state::process::Process;
 /// How long the last output may take on its way to the container's log.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// This one, even if its file was replaced meanwhile.
+const OWN_EXECUTABLE: &str = "/proc/self/exe";
+
 /// Returns when the server has ended, with the exit code for the container.
 pub fn run(args: args::Init) -> anyhow::Result<ExitCode> {
     let signals = Signals::catch().context("catching signals")?;
@@ -51,6 +55,7 @@ pub fn run(args: args::Init) -> anyhow::Result<ExitCode> {
 struct Init {
     setup: Option<PathBuf>,
     pre_stop: Option<PathBuf>,
+    serve: Option<Command>,
     entrypoint: Option<Command>,
     clock: Instant,
     life: Life,
@@ -65,7 +70,19 @@ struct Init {
 
 impl Init {
     fn new(args: args::Init) -> Self {
-        let args::Init { setup, pre_stop, grace, entrypoint_exit, account_home, state, entrypoint } = args;
+        let args::Init {
+            setup,
+            pre_stop,
+            grace,
+            entrypoint_exit,
+            account_home,
+            serve,
+            keys,
+            server_uid,
+            listen,
+            state,
+            entrypoint,
+        } = args;
         let clock = Instant::now();
         let journal = Journal::open();
         if let Some(home) = account_home
@@ -77,6 +94,7 @@ impl Init {
             setup: setup.is_some(),
             entrypoint: (!entrypoint.is_empty()).then_some(entrypoint_exit),
             pre_stop: pre_stop.is_some(),
+            serve,
             grace: Duration::from_secs(grace.into()),
         };
         let (life, due) = Life::begin(terms, Process::own(), clock.elapsed());
@@ -87,9 +105,20 @@ impl Init {
             command.args(arguments);
             command
         });
+        // The flags of both go together.
+        let serve = keys.zip(server_uid).filter(|_| serve).map(|(keys, uid)| {
+            let mut command = Command::new(OWN_EXECUTABLE);
+            command.arg("serve").arg("--keys").arg(keys).args(["--server-uid", uid.as_str()]);
+            command.args(["--listen", &listen.to_string()]).stdin(Stdio::null());
+            if let Some(directory) = &state.state_dir {
+                command.arg("--state-dir").arg(directory);
+            }
+            command
+        });
         Self {
             setup,
             pre_stop,
+            serve,
             entrypoint,
             clock,
             written: life.state().clone(),
@@ -169,15 +198,16 @@ impl Init {
     }
 
     fn start(&mut self, role: Role) -> Result<(), Outcome> {
-        let script = match role {
-            Role::Setup => self.setup.as_deref(),
-            Role::PreStop => self.pre_stop.as_deref(),
-            Role::Entrypoint => None,
+        let (script, command) = match role {
+            Role::Setup => (self.setup.as_deref(), None),
+            Role::PreStop => (self.pre_stop.as_deref(), None),
+            Role::Entrypoint => (None, self.entrypoint.as_mut()),
+            Role::Serve => (None, self.serve.as_mut()),
         };
         if let Some(script) = script {
             let log = self.directory.as_ref().and_then(|directory| File::create(directory.log(name(role))).ok());
             self.carriers.push(script::start(&mut self.children, role, script, log)?);
-        } else if let Some(command) = &mut self.entrypoint {
+        } else if let Some(command) = command {
             let program = command.get_program().display().to_string();
             self.children.start(role, command).map_err(|error| Outcome::failed_to_start(&program, &error))?;
         }
@@ -212,5 +242,6 @@ fn name(role: Role) -> &'static str {
         Role::Setup => "setup",
         Role::Entrypoint => "entrypoint",
         Role::PreStop => "pre-stop",
+        Role::Serve => "serve",
     }
 }

@@ -6,8 +6,9 @@ use std::path::Path;
 /// Own dependencies of each crate. A crate that is not here has not been thought about.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("odc", &["odc-api", "odc-local", "odc-operator"]),
-    ("odc-agent", &[]),
+    ("odc-agent", &["odc-control"]),
     ("odc-api", &[]),
+    ("odc-control", &[]),
     ("odc-core", &["odc-api"]),
     ("odc-gpu-plugin", &[]),
     ("odc-local", &[]),

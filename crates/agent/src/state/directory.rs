@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
+
 use crate::replace::replace;
 use crate::state::{ParseError, State};
 
@@ -51,6 +53,22 @@ impl Directory {
     pub fn log(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.log"))
     }
+}
+
+/// Where others than `init` may write beside it: where its state is, or else the first place that takes files.
+pub fn find(given: Option<&Path>) -> io::Result<PathBuf> {
+    let candidates = candidates(given);
+    if let Some(path) = candidates.iter().find(|path| matches!(load_from(&path.join(FILE)), Ok(Some(_)))) {
+        return Ok(path.clone());
+    }
+    let mut refusals = Vec::new();
+    for path in candidates {
+        match fs::create_dir_all(&path).and_then(|()| access(&path, Access::WRITE_OK).map_err(io::Error::from)) {
+            Ok(()) => return Ok(path),
+            Err(error) => refusals.push(format!("{}: {error}", path.display())),
+        }
+    }
+    Err(io::Error::other(refusals.join("; ")))
 }
 
 /// The state of the `init` that runs now. One that an earlier life left in a better place does not hide it.
@@ -103,6 +121,7 @@ mod tests {
             setup: None,
             entrypoint: None,
             pre_stop: None,
+            serve: None,
         }
     }
 

@@ -19,6 +19,11 @@ impl Process {
         Self { pid, start_ticks: start_ticks(pid) }
     }
 
+    /// Process 1, which is there as long as the container.
+    pub fn init() -> Self {
+        Self { pid: 1, start_ticks: start_ticks(1) }
+    }
+
     /// Whether this very process is there. Where nobody can tell, it is believed to be.
     pub fn is_there(&self) -> bool {
         let now = start_ticks(self.pid);
