@@ -200,8 +200,8 @@ mod tests {
         assert!(first.lists().admits(&credential(ADA)));
 
         let mut changes = first.changes();
-        let changed = first.set(access(&[BOB, "nonsense"])).unwrap();
-        assert!(changed.kept && changed.unusable.len() == 1 && changes.has_changed().unwrap());
+        let done = first.set(access(&[BOB, "nonsense"])).unwrap();
+        assert!(done.kept && done.unusable.len() == 1 && changes.has_changed().unwrap());
         changes.mark_unchanged();
         for access in [first, Access::begin(place.path(), place.path()).0] {
             assert!(!access.lists().admits(&credential(ADA)));

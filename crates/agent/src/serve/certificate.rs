@@ -115,8 +115,8 @@ mod tests {
     const CONTROL_CA: u8 = 2;
     const STRANGER: u8 = 3;
 
-    fn check(certificate: &Certificate, now: u64, expect: Result<Principal, Refused>) {
-        assert_eq!(judge(certificate, now, &lists(&[USER_CA], &[CONTROL_CA]), UID), expect);
+    fn check(certificate: &Certificate, now: u64, expect: &Result<Principal, Refused>) {
+        assert_eq!(judge(certificate, now, &lists(&[USER_CA], &[CONTROL_CA]), UID), *expect);
     }
 
     #[test]
@@ -133,23 +133,23 @@ mod tests {
             (USER_CA, vec![UID], Err(Refused::Principal)),
             (STRANGER, vec![user.as_str(), control.as_str()], Err(Refused::Authority)),
         ] {
-            check(&certificate(authority, &principals, |_| ()), FROM, expect);
+            check(&certificate(authority, &principals, |_| ()), FROM, &expect);
         }
     }
 
     #[test]
     fn a_certificate_for_everybody_is_for_nobody() {
         let everybody = certificate(USER_CA, &[], |builder| drop(builder.all_principals_valid()));
-        check(&everybody, FROM, Err(Refused::Principal));
+        check(&everybody, FROM, &Err(Refused::Principal));
     }
 
     #[test]
     fn time_counts_to_the_second() {
         let certificate = certificate(USER_CA, &["user:4f6e-1"], |_| ());
-        check(&certificate, FROM - 1, Err(Refused::Early));
-        check(&certificate, FROM, Ok(Principal::User));
-        check(&certificate, UNTIL - 1, Ok(Principal::User));
-        check(&certificate, UNTIL, Err(Refused::Expired));
+        check(&certificate, FROM - 1, &Err(Refused::Early));
+        check(&certificate, FROM, &Ok(Principal::User));
+        check(&certificate, UNTIL - 1, &Ok(Principal::User));
+        check(&certificate, UNTIL, &Err(Refused::Expired));
     }
 
     #[test]
@@ -158,12 +158,12 @@ mod tests {
             let critical = certificate(USER_CA, &["user:4f6e-1"], |builder| {
                 builder.critical_option(name, "x").unwrap();
             });
-            check(&critical, FROM, Err(Refused::Option(name.to_owned())));
+            check(&critical, FROM, &Err(Refused::Option(name.to_owned())));
         }
         let extension = certificate(USER_CA, &["user:4f6e-1"], |builder| {
             builder.extension("permit-pty", "").unwrap();
         });
-        check(&extension, FROM, Ok(Principal::User));
+        check(&extension, FROM, &Ok(Principal::User));
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         let host = certificate(USER_CA, &["user:4f6e-1"], |builder| {
             builder.cert_type(CertType::Host).unwrap();
         });
-        check(&host, FROM, Err(Refused::Type));
+        check(&host, FROM, &Err(Refused::Type));
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
         let place = bytes.windows(11).position(|part| part == b"user:other1").unwrap();
         let mut forged = bytes.clone();
         forged[place..place + 11].copy_from_slice(b"user:4f6e-1");
-        check(&Certificate::from_bytes(&forged).unwrap(), FROM, Err(Refused::Signature));
+        check(&Certificate::from_bytes(&forged).unwrap(), FROM, &Err(Refused::Signature));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::serve::forward::listen::{Client, Listeners};
 use crate::serve::forward::{Count, Target, carry};
 use crate::serve::inbox::Inboxes;
 use crate::serve::served::Served;
+use crate::serve::session::process::Leaders;
 use crate::serve::session::terminal::Size;
 use crate::serve::session::{Session, Wanted};
 
@@ -38,6 +39,7 @@ pub struct Connection {
     login: watch::Sender<Option<Credential>>,
     sessions: HashMap<ChannelId, Session>,
     listeners: Listeners,
+    leaders: Leaders,
     mark: Option<SessionMark>,
 }
 
@@ -49,8 +51,15 @@ pub struct Peer {
 }
 
 impl Connection {
-    fn new(served: Arc<Served>, peer: Peer, inboxes: Inboxes, login: watch::Sender<Option<Credential>>) -> Self {
-        Self { served, peer, inboxes, login, sessions: HashMap::new(), listeners: Listeners::default(), mark: None }
+    fn new(
+        served: Arc<Served>,
+        peer: Peer,
+        inboxes: Inboxes,
+        leaders: Leaders,
+        login: watch::Sender<Option<Credential>>,
+    ) -> Self {
+        let (sessions, listeners) = (HashMap::new(), Listeners::default());
+        Self { served, peer, inboxes, login, sessions, listeners, leaders, mark: None }
     }
 
     fn principal(&self) -> Option<Principal> {
@@ -102,15 +111,12 @@ impl Connection {
         inboxes.open(channel.id());
         tokio::spawn(async move {
             let count = Count { activity, port: target.port() };
-            match target.connect().await {
-                Ok(link) => {
-                    reply.accept().await;
-                    carry(channel, handle, inboxes, link, count).await;
-                }
-                Err(_) => {
-                    inboxes.close(channel.id());
-                    reply.reject(ChannelOpenFailure::ConnectFailed).await;
-                }
+            if let Ok(link) = target.connect().await {
+                reply.accept().await;
+                carry(channel, handle, inboxes, link, count).await;
+            } else {
+                inboxes.close(channel.id());
+                reply.reject(ChannelOpenFailure::ConnectFailed).await;
             }
         });
         Ok(())
@@ -186,13 +192,11 @@ impl Handler for Connection {
         link: &mut Link,
     ) -> Result<(), russh::Error> {
         let client = self.client(link);
-        match u16::try_from(port) {
-            Ok(port) => self.direct(channel, Target::Port { host: host.to_owned(), port }, reply, client).await,
-            Err(_) => {
-                reply.reject(ChannelOpenFailure::ConnectFailed).await;
-                Ok(())
-            }
-        }
+        let Ok(port) = u16::try_from(port) else {
+            reply.reject(ChannelOpenFailure::ConnectFailed).await;
+            return Ok(());
+        };
+        self.direct(channel, Target::Port { host: host.to_owned(), port }, reply, client).await
     }
 
     async fn channel_open_direct_streamlocal(

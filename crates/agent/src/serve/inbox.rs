@@ -149,8 +149,10 @@ pub struct Reader {
     inbox: Arc<Inbox>,
     piece: Vec<u8>,
     taken: usize,
-    next: Option<Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>>,
+    next: Option<Next>,
 }
+
+type Next = Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>;
 
 impl Reader {
     pub fn new(inbox: Arc<Inbox>) -> Self {
@@ -184,7 +186,7 @@ mod tests {
         let inbox = Inbox::default();
         inbox.put(b"one ");
         inbox.put(b"two");
-        inbox.put(&[b'x'; PIECE]);
+        inbox.put(&vec![b'x'; PIECE]);
         assert_eq!(inbox.bytes(), 7 + PIECE);
         inbox.end();
         inbox.put(b"too late");

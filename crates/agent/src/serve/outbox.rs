@@ -107,8 +107,11 @@ fn name(signal: i32) -> Sig {
 pub struct Stream {
     reader: Reader,
     outbox: Arc<Outbox>,
-    writing: Option<(usize, Pin<Box<dyn Future<Output = Result<(), Gone>> + Send>>)>,
+    /// How much, and how that goes.
+    writing: Option<(usize, Sending)>,
 }
+
+type Sending = Pin<Box<dyn Future<Output = Result<(), Gone>> + Send>>;
 
 impl AsyncRead for Stream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

@@ -23,18 +23,18 @@ struct Open {
 pub struct Words {
     terminals: Terminals,
     number: u64,
-    words: Receiver<Bytes>,
+    texts: Receiver<Bytes>,
 }
 
 impl Terminals {
     pub fn open(&self) -> Words {
-        let (sender, words) = channel(UNREAD);
+        let (sender, texts) = channel(UNREAD);
         let mut open = self.all();
         let number = open.next;
         open.next += 1;
         open.all.insert(number, sender);
         drop(open);
-        Words { terminals: self.clone(), number, words }
+        Words { terminals: self.clone(), number, texts }
     }
 
     /// Shows a text on every terminal, not in the middle of a line that somebody types but below it. A terminal whose
@@ -58,7 +58,7 @@ impl Terminals {
 impl Words {
     /// The next text. For ever in coming, if there is none.
     pub async fn next(&mut self) -> Bytes {
-        match self.words.recv().await {
+        match self.texts.recv().await {
             Some(text) => text,
             None => std::future::pending().await,
         }
@@ -86,7 +86,7 @@ mod tests {
     async fn everybody_is_told_and_nobody_is_waited_for() {
         let terminals = Terminals::default();
         let (mut ada, bob) = (terminals.open(), terminals.open());
-        for _ in 0..UNREAD + 1 {
+        for _ in 0..=UNREAD {
             terminals.tell_all("the server stops in 5 minutes\nsave your work\n");
         }
         assert_eq!(ada.next().await, "\r\nthe server stops in 5 minutes\r\nsave your work\r\n");

@@ -217,7 +217,7 @@ fn people_are_let_in_before_setup_and_again_whenever_that_ends() {
             (63, AllEnded, &[Flush]),
         ],
     );
-    assert_eq!(state.serve.unwrap().started.as_f64(), 61.0);
+    assert_eq!(state.serve.unwrap().started, Duration::from_secs(61).into());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Lines of public keys, read strictly: one key of a type we know, large enough, and nothing else. A line that cannot be
 //! used is left out with its reason; the others count.
 
-use russh::keys::ssh_key::public::KeyData;
+use russh::keys::ssh_key::public::{KeyData, RsaPublicKey};
 use russh::keys::{Algorithm, PublicKey};
 
 /// As `ssh-keygen` recommends; what is smaller is within reach.
@@ -67,7 +67,7 @@ fn key(line: &str) -> Result<KeyData, Unusable> {
     match key.algorithm() {
         Algorithm::Ed25519 | Algorithm::SkEd25519 | Algorithm::Ecdsa { .. } | Algorithm::SkEcdsaSha2NistP256 => {}
         Algorithm::Rsa { .. } => {
-            let bits = key.key_data().rsa().map_or(0, |rsa| rsa.key_size());
+            let bits = key.key_data().rsa().map_or(0, RsaPublicKey::key_size);
             if bits < RSA_BITS {
                 return Err(Unusable::Small(bits));
             }

@@ -14,6 +14,7 @@ use crate::serve::connection::{Connection, Peer};
 use crate::serve::inbox::Inboxes;
 use crate::serve::intake::{Cut, Intake};
 use crate::serve::served::Served;
+use crate::serve::session::process::Leaders;
 
 /// From the polite end of a connection to the other one.
 const FAREWELL: Duration = Duration::from_millis(300);
@@ -43,9 +44,9 @@ pub async fn attend(
     config: Arc<Config>,
     grace: Duration,
 ) {
-    let (inboxes, cut) = (Inboxes::default(), Cut::default());
+    let (inboxes, leaders, cut) = (Inboxes::default(), Leaders::default(), Cut::default());
     let (login, mut logged_in) = watch::channel(None);
-    let connection = Connection::new(Arc::clone(&served), peer, inboxes.clone(), login);
+    let connection = Connection::new(Arc::clone(&served), peer, inboxes.clone(), leaders.clone(), login);
     let intake = Intake::new(stream, inboxes, cut.clone());
     let until = Instant::now() + grace;
     // What strangers talk is no business of the log.
@@ -69,6 +70,7 @@ pub async fn attend(
         }
     }
     served.journal.say(format!("{} is not allowed here any more; its connection ends", peer.client));
+    leaders.hang_up();
     end(&handle, &cut).await;
     let _ = session.await;
 }

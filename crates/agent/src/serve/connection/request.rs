@@ -92,7 +92,9 @@ impl Connection {
 
     pub(super) fn start(&mut self, id: ChannelId, wanted: Wanted, link: &Link) -> bool {
         let (served, peer) = (Arc::clone(&self.served), self.peer);
+        let leaders = self.leaders.clone();
         let Some((outbox, session)) = self.take(id, link) else { return false };
+        leaders.add(&session.leader);
         let run = Run {
             served,
             peer,

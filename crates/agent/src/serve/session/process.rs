@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use russh::Sig;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -37,6 +37,24 @@ impl Leader {
             // It may just have ended.
             let _ = kill_process_group(group, signal);
         }
+    }
+}
+
+/// All that run on one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Leaders(Arc<Mutex<Vec<Weak<Leader>>>>);
+
+impl Leaders {
+    pub fn add(&self, leader: &Arc<Leader>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|leader| leader.strong_count() > 0);
+        all.push(Arc::downgrade(leader));
+    }
+
+    /// What a terminal does to its processes when its line is cut. Those without one would not notice.
+    pub fn hang_up(&self) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(Weak::upgrade).for_each(|leader| leader.signal(None, Signal::HUP));
     }
 }
 
