@@ -1,7 +1,9 @@
 //! What was typed. Values that can be wrong are checked while they are read, so no subcommand sees a bad one.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -24,6 +26,14 @@ pub enum Command {
     Prepare(Prepare),
     /// Be process 1 of the server
     Init(Init),
+    /// Let people in over SSH
+    Serve(Serve),
+    /// Become a program in a session of its own; what `serve` starts everything with
+    #[command(hide = true)]
+    Session(Session),
+    /// Print the addresses of a name; `serve` has another process look, because that may load parts of the image
+    #[command(hide = true)]
+    Resolve(Resolve),
     /// Exit with 0 if init is up and setup has ended, else say why not; for startup and readiness probes
     Probe(Probe),
     /// What `odc-status` does
@@ -84,6 +94,18 @@ pub struct Init {
     /// Give the user this runs as this home directory in the image's own passwd file, which must be ours to write
     #[arg(long, value_name = "DIR")]
     pub account_home: Option<Home>,
+    /// Let people in over SSH, from the start on, and again whenever that server ends
+    #[arg(long, requires_all = ["keys", "server_uid"])]
+    pub serve: bool,
+    /// For --serve, as in `odc-agent serve`
+    #[arg(long, value_name = "DIR", requires = "serve")]
+    pub keys: Option<PathBuf>,
+    /// For --serve, as in `odc-agent serve`
+    #[arg(long, value_name = "UID", requires = "serve")]
+    pub server_uid: Option<ServerUid>,
+    /// For --serve, as in `odc-agent serve`
+    #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
+    pub listen: SocketAddr,
     #[command(flatten)]
     pub state: StateDir,
     /// Command to start after setup; it is not restarted
@@ -97,6 +119,67 @@ pub enum EntrypointExit {
     Keep,
     /// The server ends with the entrypoint's exit code
     End,
+}
+
+const LISTEN: &str = "0.0.0.0:2222";
+
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// Address and port to listen on; port 0 takes a free one, which the file serve.json in the state directory names
+    #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
+    pub listen: SocketAddr,
+    /// Directory with `host_key`, and with `authorized_keys`, `user_ca.pub` and `control_ca.pub` as far as they are there
+    #[arg(long, value_name = "DIR")]
+    pub keys: PathBuf,
+    /// Uid of the server, which certificates must name
+    #[arg(long, value_name = "UID")]
+    pub server_uid: ServerUid,
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Time in which a connection must have logged in
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, hide = true)]
+    pub login_grace: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Session {
+    /// Make the standard input the session's controlling terminal
+    #[arg(long)]
+    pub terminal: bool,
+    /// What the program is to think it is called
+    #[arg(long, value_name = "NAME")]
+    pub name: OsString,
+    #[arg(last = true, required = true)]
+    pub program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Resolve {
+    pub host: String,
+}
+
+/// As Kubernetes gives it to the server's object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerUid(String);
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write 1 to 64 letters, digits and '-'")]
+pub struct NotAServerUid;
+
+impl ServerUid {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ServerUid {
+    type Err = NotAServerUid;
+
+    fn from_str(text: &str) -> Result<Self, NotAServerUid> {
+        let fits = (1..=64).contains(&text.len());
+        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if fits && plain { Ok(Self(text.to_owned())) } else { Err(NotAServerUid) }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -151,6 +234,11 @@ mod tests {
             "odc-agent prepare --to /d --name a:b",
             "odc-agent prepare --to /d --home relative",
             "odc-agent prepare --to /d --groups 1,x",
+            "odc-agent init --serve",
+            "odc-agent init --keys /k --server-uid u",
+            "odc-agent serve --keys /k",
+            "odc-agent serve --keys /k --server-uid a:b",
+            "odc-agent serve --keys /k --server-uid u --listen 2222",
         ] {
             assert_eq!(parse(line).map(|_| ()).map_err(|error| error.exit_code()), Err(2), "{line}");
         }

@@ -6,6 +6,7 @@
 //! only be killed; what may block (the log, the scripts' output, file systems) has a thread of its own.
 
 pub mod children;
+pub mod comeback;
 pub mod flush;
 pub mod grace;
 pub mod journal;
@@ -17,7 +18,7 @@ pub mod signals;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,8 @@ use crate::args;
 use crate::init::children::Children;
 use crate::init::flush::Flush;
 use crate::init::journal::{Journal, finished_within};
-use crate::init::life::{Action, Event, Life, Role, Terms};
+use crate::init::life::{Action, Event, GLANCE, Life, Role, Terms};
+use crate::init::once::{Claim, Look, Once};
 use crate::init::signals::{Meaning, Signals};
 use crate::outcome::Outcome;
 use crate::prepare;
@@ -37,6 +39,9 @@ use crate::state::process::Process;
 
 /// How long the last output may take on its way to the container's log.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// This one, even if its file was replaced meanwhile.
+const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// Returns when the server has ended, with the exit code for the container.
 pub fn run(args: args::Init) -> anyhow::Result<ExitCode> {
@@ -52,6 +57,7 @@ pub fn run(args: args::Init) -> anyhow::Result<ExitCode> {
 struct Init {
     setup: Option<PathBuf>,
     pre_stop: Option<PathBuf>,
+    serve: Option<Command>,
     entrypoint: Option<Command>,
     clock: Instant,
     life: Life,
@@ -62,11 +68,26 @@ struct Init {
     written: State,
     carriers: Vec<JoinHandle<()>>,
     flush: Flush,
+    once: Option<Once>,
+    /// `serve` runs the preStop script, or ran it.
+    others_pre_stop: bool,
 }
 
 impl Init {
     fn new(args: args::Init) -> Self {
-        let args::Init { setup, pre_stop, grace, entrypoint_exit, account_home, state, entrypoint } = args;
+        let args::Init {
+            setup,
+            pre_stop,
+            grace,
+            entrypoint_exit,
+            account_home,
+            serve,
+            keys,
+            server_uid,
+            listen,
+            state,
+            entrypoint,
+        } = args;
         let clock = Instant::now();
         let journal = Journal::open();
         if let Some(home) = account_home
@@ -78,6 +99,7 @@ impl Init {
             setup: setup.is_some(),
             entrypoint: (!entrypoint.is_empty()).then_some(entrypoint_exit),
             pre_stop: pre_stop.is_some(),
+            serve,
             grace: Duration::from_secs(grace.into()),
         };
         let (life, due) = Life::begin(terms, Process::own(), clock.elapsed());
@@ -88,9 +110,20 @@ impl Init {
             command.args(arguments);
             command
         });
+        // The flags of both go together.
+        let serve = keys.zip(server_uid).filter(|_| serve).map(|(keys, uid)| {
+            let mut command = Command::new(OWN_EXECUTABLE);
+            command.arg("serve").arg("--keys").arg(keys).args(["--server-uid", uid.as_str()]);
+            command.args(["--listen", &listen.to_string()]).stdin(Stdio::null());
+            if let Some(directory) = &state.state_dir {
+                command.arg("--state-dir").arg(directory);
+            }
+            command
+        });
         Self {
             setup,
             pre_stop,
+            serve,
             entrypoint,
             clock,
             written: life.state().clone(),
@@ -98,6 +131,8 @@ impl Init {
             due,
             children: Children::default(),
             journal,
+            once: directory.as_ref().ok().map(|directory| Once::new(directory.path())),
+            others_pre_stop: false,
             directory: directory.ok(),
             carriers: Vec::new(),
             flush: Flush::default(),
@@ -117,6 +152,9 @@ impl Init {
             if events.is_empty() {
                 let patience =
                     if self.children.more { Some(Duration::ZERO) } else { self.life.patience(self.clock.elapsed()) };
+                // Nobody tells us of the end of what is not our child.
+                let patience =
+                    if self.others_pre_stop { patience.map(|longest| longest.min(GLANCE)) } else { patience };
                 signals.wait(patience);
                 events.extend(signals.take().into_iter().map(|meaning| match meaning {
                     Meaning::Stop => Event::Stop,
@@ -136,7 +174,11 @@ impl Init {
     fn glance(&self) -> impl Iterator<Item = Event> + use<> {
         let flushed = self.flush.is_done().then_some(Event::Flushed);
         let ended = (self.life.is_ending() && children::all_ended()).then_some(Event::AllEnded);
-        ended.into_iter().chain(flushed).chain([Event::Glance])
+        let pre_stop = match self.once.as_ref().filter(|_| self.others_pre_stop).map(Once::look) {
+            Some(Look::Ended(outcome)) => Some(Event::Ended(Role::PreStop, outcome)),
+            _ => None,
+        };
+        pre_stop.into_iter().chain(ended).chain(flushed).chain([Event::Glance])
     }
 
     /// Does what is due. Gives the exit code once that is to leave.
@@ -170,15 +212,20 @@ impl Init {
     }
 
     fn start(&mut self, role: Role) -> Result<(), Outcome> {
-        let script = match role {
-            Role::Setup => self.setup.as_deref(),
-            Role::PreStop => self.pre_stop.as_deref(),
-            Role::Entrypoint => None,
+        if role == Role::PreStop && matches!(self.once.as_ref().map(Once::claim), Some(Ok(Claim::Theirs))) {
+            self.others_pre_stop = true;
+            return Ok(());
+        }
+        let (script, command) = match role {
+            Role::Setup => (self.setup.as_deref(), None),
+            Role::PreStop => (self.pre_stop.as_deref(), None),
+            Role::Entrypoint => (None, self.entrypoint.as_mut()),
+            Role::Serve => (None, self.serve.as_mut()),
         };
         if let Some(script) = script {
             let log = self.directory.as_ref().and_then(|directory| File::create(directory.log(name(role))).ok());
             self.carriers.push(script::start(&mut self.children, role, script, log)?);
-        } else if let Some(command) = &mut self.entrypoint {
+        } else if let Some(command) = command {
             let program = command.get_program().display().to_string();
             self.children.start(role, command).map_err(|error| Outcome::failed_to_start(&program, &error))?;
         }
@@ -196,6 +243,10 @@ impl Init {
     }
 
     fn report(&self, event: &Event) {
+        if let (Event::Ended(Role::PreStop, outcome), false, Some(once)) = (event, self.others_pre_stop, &self.once) {
+            // Whoever asks for it now waits for our word.
+            let _ = once.finish(outcome);
+        }
         match event {
             Event::Ended(Role::Setup, outcome) if !outcome.is_success() => {
                 self.journal.say(format!("setup {outcome}; the server goes on without it"));
@@ -213,5 +264,6 @@ fn name(role: Role) -> &'static str {
         Role::Setup => "setup",
         Role::Entrypoint => "entrypoint",
         Role::PreStop => "pre-stop",
+        Role::Serve => "serve",
     }
 }

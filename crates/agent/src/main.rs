@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use odc_agent::args::{Agent, Command};
-use odc_agent::{helper, init, install, prepare, probe};
+use odc_agent::serve::forward::resolve;
+use odc_agent::serve::session::leader;
+use odc_agent::{helper, init, install, prepare, probe, serve};
 
 fn main() -> ExitCode {
     // The same executable under other names.
@@ -24,6 +26,9 @@ fn run(Agent { command }: Agent) -> anyhow::Result<ExitCode> {
         Command::Install(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Prepare(args) => prepare::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Init(args) => init::run(args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Session(args) => leader::run(&args),
+        Command::Resolve(args) => resolve::run(&args),
         Command::Probe(args) => Ok(probe::run(&args)),
         Command::Status(args) => helper::status::run(&args),
         Command::KeepAlive(args) => helper::keep_alive::run(args),

@@ -3,14 +3,22 @@
 //! Made for startup and readiness probes. A liveness probe would add nothing: if process 1 ends, the kubelet knows.
 
 use std::io::{self, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::args;
+use crate::serve::marker::Marker;
 use crate::state::directory::{self, LoadError};
 use crate::state::{Phase, State};
 
+/// How long the SSH server may take to answer a knock.
+const KNOCK: Duration = Duration::from_secs(1);
+
 pub fn run(args: &args::Probe) -> ExitCode {
-    let verdict = verdict(directory::load(args.state.state_dir.as_deref()));
+    let given = args.state.state_dir.as_deref();
+    let verdict = verdict(directory::load(given), || is_served(given));
     let (code, line) = match verdict {
         Ok(line) => (ExitCode::SUCCESS, line),
         Err(line) => (ExitCode::FAILURE, line),
@@ -21,12 +29,13 @@ pub fn run(args: &args::Probe) -> ExitCode {
 }
 
 /// Ready or not, and why. Neither a failed setup nor an ended entrypoint makes a server useless: its user still wants to
-/// get in, if only to see what went wrong.
-fn verdict(state: Result<State, LoadError>) -> Result<String, String> {
+/// get in, if only to see what went wrong. That they can is part of it, if they are to come by SSH.
+fn verdict(state: Result<State, LoadError>, is_served: impl FnOnce() -> bool) -> Result<String, String> {
     let state = state.map_err(|error| error.to_string())?;
     match state.phase {
         Phase::Setup => Err("setup is still running".to_owned()),
         Phase::Stopping => Err("the server is stopping".to_owned()),
+        Phase::Running if state.serve.is_some() && !is_served() => Err("the SSH server is not listening".to_owned()),
         Phase::Running => {
             let part = |name, run: &Option<crate::state::Run>| {
                 let outcome = run.as_ref()?.outcome().filter(|outcome| !outcome.is_success())?;
@@ -39,13 +48,22 @@ fn verdict(state: Result<State, LoadError>) -> Result<String, String> {
     }
 }
 
+/// Whether somebody listens where `serve` said that it does.
+fn is_served(given: Option<&Path>) -> bool {
+    let marker = directory::find(given).ok().and_then(|directory| Marker::load(&directory));
+    marker.is_some_and(|marker| TcpStream::connect_timeout(&marker.address(), KNOCK).is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::outcome::Outcome;
     use crate::state::process::Process;
     use crate::state::{Ended, Run, VERSION};
-    use std::time::Duration;
+
+    fn verdict(state: Result<State, LoadError>) -> Result<String, String> {
+        super::verdict(state, || false)
+    }
 
     fn state(phase: Phase) -> State {
         State {
@@ -56,6 +74,7 @@ mod tests {
             setup: None,
             entrypoint: None,
             pre_stop: None,
+            serve: None,
         }
     }
 
@@ -71,6 +90,13 @@ mod tests {
         assert_eq!(verdict(Ok(state(Phase::Setup))), Err("setup is still running".to_owned()));
         assert_eq!(verdict(Ok(state(Phase::Stopping))), Err("the server is stopping".to_owned()));
         assert!(verdict(Err(LoadError::Missing("/run/odc".to_owned()))).unwrap_err().contains("/run/odc"));
+    }
+
+    #[test]
+    fn where_people_come_by_ssh_somebody_must_listen() {
+        let state = State { serve: Some(Run::starting(Duration::ZERO)), ..state(Phase::Running) };
+        assert_eq!(super::verdict(Ok(state.clone()), || true), Ok("ready".to_owned()));
+        assert_eq!(super::verdict(Ok(state), || false), Err("the SSH server is not listening".to_owned()));
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub struct State {
     pub setup: Option<Run>,
     pub entrypoint: Option<Run>,
     pub pre_stop: Option<Run>,
+    /// The last one: it is started again whenever it ends.
+    #[serde(default)]
+    pub serve: Option<Run>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +125,7 @@ mod tests {
             setup: run(Outcome::not_found("no shell")),
             entrypoint: run(Outcome::Code(3)),
             pre_stop: run(Outcome::TimedOut),
+            serve: Some(Run::starting(Duration::ZERO)),
         }
     }
 
@@ -130,7 +134,8 @@ mod tests {
         let text = r#"{"version":1,"init":{"pid":1,"startTicks":77},"phase":"Stopping","phaseSince":60.0,"#.to_owned()
             + r#""setup":{"started":0.002,"ended":{"at":1.235,"outcome":{"notStarted":{"code":127,"reason":"no shell"}}}},"#
             + r#""entrypoint":{"started":0.002,"ended":{"at":1.235,"outcome":{"code":3}}},"#
-            + r#""preStop":{"started":0.002,"ended":{"at":1.235,"outcome":"timedOut"}}}"#;
+            + r#""preStop":{"started":0.002,"ended":{"at":1.235,"outcome":"timedOut"}},"#
+            + r#""serve":{"started":0.0,"ended":null}}"#;
         assert_eq!(serde_json::to_string(&full()).unwrap(), text);
         assert_eq!(State::parse(text.as_bytes()).unwrap(), full());
     }
@@ -147,7 +152,7 @@ mod tests {
     #[test]
     fn a_newer_agent_may_add_fields() {
         let mut value = serde_json::to_value(full()).unwrap();
-        value["serve"] = "later".into();
+        value["later"] = "more".into();
         assert_eq!(State::parse(value.to_string().as_bytes()).unwrap(), full());
     }
 }

@@ -7,12 +7,15 @@
 //! ```
 //!
 //! From `PreStop` on, every stage has a time at which the next one begins whatever happens.
+//!
+//! Beside all that, `serve` runs from the beginning, and again whenever it ends, until everything does.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::args::EntrypointExit;
+use crate::init::comeback::Comeback;
 use crate::init::grace::Timetable;
 use crate::outcome::Outcome;
 use crate::state::process::Process;
@@ -20,7 +23,7 @@ use crate::state::{Ended, Phase, Run, State, VERSION};
 
 /// How often a stopping server looks whether anything still runs. Processes that were brought in from outside are not our
 /// children, so nobody tells us of their end.
-const GLANCE: Duration = Duration::from_millis(20);
+pub const GLANCE: Duration = Duration::from_millis(20);
 
 /// A process of our own: everything else in the server is only reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub enum Role {
     Setup,
     Entrypoint,
     PreStop,
+    /// Lets people in, also while setup runs.
+    Serve,
 }
 
 /// What was asked for.
@@ -37,6 +42,7 @@ pub struct Terms {
     /// And what its end means.
     pub entrypoint: Option<EntrypointExit>,
     pub pre_stop: bool,
+    pub serve: bool,
     pub grace: Duration,
 }
 
@@ -72,6 +78,7 @@ pub struct Life {
     terms: Terms,
     stage: Stage,
     state: State,
+    serve: Comeback,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +98,7 @@ impl Life {
         let mut life = Self {
             terms,
             stage: Stage::Setup,
+            serve: Comeback::default(),
             state: State {
                 version: VERSION,
                 init,
@@ -99,9 +107,11 @@ impl Life {
                 setup: None,
                 entrypoint: None,
                 pre_stop: None,
+                serve: None,
             },
         };
-        let actions = if terms.setup { life.start(Role::Setup, now) } else { life.run(now) };
+        let mut actions = if terms.serve { life.start(Role::Serve, now) } else { Vec::new() };
+        actions.extend(if terms.setup { life.start(Role::Setup, now) } else { life.run(now) });
         (life, actions)
     }
 
@@ -116,9 +126,13 @@ impl Life {
 
     /// How long nothing needs to be done unless something happens; for ever if absent.
     pub fn patience(&self, now: Duration) -> Option<Duration> {
+        let comeback = self.serve.due();
         let until = match self.stage {
-            Stage::Setup | Stage::Running => return None,
-            Stage::PreStop(times) => return Some(times.pre_stop_until.saturating_sub(now)),
+            Stage::Setup | Stage::Running => return comeback.map(|at| at.saturating_sub(now)),
+            Stage::PreStop(times) => {
+                let until = comeback.map_or(times.pre_stop_until, |at| at.min(times.pre_stop_until));
+                return Some(until.saturating_sub(now));
+            }
             Stage::Ending(times) => times.kill_at,
             Stage::Killing(times) => times.flush_at,
             Stage::Flushing(times) => times.leave_at,
@@ -160,8 +174,22 @@ impl Life {
                 self.end(Timetable::new(now, self.terms.grace))
             }
             (Role::PreStop, Stage::PreStop(times)) => self.end(times),
+            (Role::Serve, Stage::Setup | Stage::Running | Stage::PreStop(_)) => {
+                let started = self.state.serve.as_ref().map_or(0.0, |run| run.started.as_f64());
+                self.serve.ended(now, now.saturating_sub(Duration::try_from_secs_f64(started).unwrap_or_default()));
+                self.come_back(now)
+            }
             _ => Vec::new(),
         }
+    }
+
+    /// A new `serve`, if one is due.
+    fn come_back(&mut self, now: Duration) -> Vec<Action> {
+        if self.serve.due().is_some_and(|at| now >= at) {
+            self.serve.started();
+            return self.start(Role::Serve, now);
+        }
+        Vec::new()
     }
 
     fn on_stop(&mut self, now: Duration) -> Vec<Action> {
@@ -195,6 +223,7 @@ impl Life {
             }
             Stage::Killing(times) if now >= times.flush_at => self.flush(times),
             Stage::Flushing(times) if now >= times.leave_at => self.leave(),
+            Stage::Setup | Stage::Running | Stage::PreStop(_) => self.come_back(now),
             _ => Vec::new(),
         }
     }
@@ -245,6 +274,7 @@ impl Life {
             Role::Setup => &mut self.state.setup,
             Role::Entrypoint => &mut self.state.entrypoint,
             Role::PreStop => &mut self.state.pre_stop,
+            Role::Serve => &mut self.state.serve,
         }
     }
 }

@@ -1,9 +1,55 @@
-//! Who may log in.
+//! Who may log in: public keys, and those whose certificates count. First what the server's Secret says, then what the
+//! operator says, as a whole each time. That is also kept in the state directory, so that a new `serve` goes on with it
+//! until the container is started anew.
 
-use std::sync::Mutex;
+pub mod list;
 
-#[derive(Debug, Default)]
-pub struct Access(Mutex<odc_control::Access>);
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use russh::keys::Certificate;
+use russh::keys::ssh_key::public::KeyData;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::replace::replace;
+use crate::serve::access::list::List;
+use crate::serve::certificate::{self, Principal};
+use crate::state::process::Process;
+
+const FILE: &str = "access.json";
+
+/// More than the longest lists take.
+const LARGEST_FILE: u64 = 16 << 20;
+
+#[derive(Debug)]
+pub struct Access {
+    now: Mutex<Now>,
+    changes: watch::Sender<()>,
+    file: PathBuf,
+}
+
+#[derive(Debug)]
+struct Now {
+    said: odc_control::Access,
+    lists: Arc<Lists>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    pub keys: List,
+    pub user_cas: List,
+    pub control_cas: List,
+}
+
+/// What somebody logged in with, and must still be worth something for the connection to stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credential {
+    Key(KeyData),
+    Certificate { authority: KeyData, principal: Principal },
+}
 
 /// What became of a new list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,18 +61,177 @@ pub struct Changed {
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("refused")]
-pub struct Refused;
+pub enum Refused {
+    #[error("there are {0} lines; at most {most} can be handled", most = list::MOST)]
+    Many(usize),
+}
 
-impl Access {
-    pub fn set(&self, list: odc_control::Access) -> Result<Changed, Refused> {
-        if let Ok(mut now) = self.0.lock() {
-            *now = list;
-        }
-        Ok(Changed { unusable: Vec::new(), kept: true })
+/// As it is stored. Files may outlive the container they were meant for, so its process 1 is part of them.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    init: Process,
+    access: odc_control::Access,
+}
+
+impl Lists {
+    pub fn parse(said: &odc_control::Access) -> Self {
+        let odc_control::Access { keys, user_cas, control_cas } = said;
+        let list = |lines: &[String]| List::parse(lines.iter().map(String::as_str));
+        Self { keys: list(keys), user_cas: list(user_cas), control_cas: list(control_cas) }
     }
 
+    pub fn admits(&self, credential: &Credential) -> bool {
+        match credential {
+            Credential::Key(key) => self.keys.has(key),
+            Credential::Certificate { authority, principal: Principal::User } => self.user_cas.has(authority),
+            Credential::Certificate { authority, principal: Principal::Control } => self.control_cas.has(authority),
+        }
+    }
+
+    /// In words, for the log and for whoever said it.
+    fn unusable(&self) -> Vec<String> {
+        let Self { keys, user_cas, control_cas } = self;
+        [("key", keys), ("user CA", user_cas), ("control CA", control_cas)]
+            .into_iter()
+            .flat_map(|(name, list)| {
+                list.unusable.iter().map(move |(line, reason)| format!("{name} in line {line}: {reason}"))
+            })
+            .collect()
+    }
+}
+
+impl Access {
+    /// Goes on with what was said in this life of the container, or else begins with the Secret. Tells what was left out.
+    pub fn begin(keys: &Path, state: &Path) -> (Self, Vec<String>) {
+        let file = state.join(FILE);
+        let said = load(&file).unwrap_or_else(|| odc_control::Access {
+            keys: lines(&keys.join("authorized_keys")),
+            user_cas: lines(&keys.join("user_ca.pub")),
+            control_cas: lines(&keys.join("control_ca.pub")),
+        });
+        let lists = Lists::parse(&said);
+        let unusable = lists.unusable();
+        let now = Mutex::new(Now { said, lists: Arc::new(lists) });
+        (Self { now, changes: watch::Sender::new(()), file }, unusable)
+    }
+
+    /// Replaces everything at once. Connections of those who are not admitted any more end within a second.
+    pub fn set(&self, list: odc_control::Access) -> Result<Changed, Refused> {
+        let count = list.keys.len() + list.user_cas.len() + list.control_cas.len();
+        if count > list::MOST {
+            return Err(Refused::Many(count));
+        }
+        let lists = Lists::parse(&list);
+        let unusable = lists.unusable();
+        let stored = Stored { init: Process::init(), access: list };
+        let kept = serde_json::to_vec(&stored)
+            .map_err(io::Error::from)
+            .and_then(|text| replace(&self.file, 0o600, |file| file.write_all(&text)))
+            .is_ok();
+        *self.now() = Now { said: stored.access, lists: Arc::new(lists) };
+        self.changes.send_replace(());
+        Ok(Changed { unusable, kept })
+    }
+
+    /// As it was said.
     pub fn current(&self) -> odc_control::Access {
-        self.0.lock().map(|now| now.clone()).unwrap_or_default()
+        self.now().said.clone()
+    }
+
+    pub fn lists(&self) -> Arc<Lists> {
+        Arc::clone(&self.now().lists)
+    }
+
+    /// Seen whenever something was said.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    pub fn judge(&self, certificate: &Certificate, now: u64, uid: &str) -> Result<Principal, certificate::Refused> {
+        certificate::judge(certificate, now, &self.lists(), uid)
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn load(file: &Path) -> Option<odc_control::Access> {
+    let Stored { init, access } = serde_json::from_slice(&read(file).ok()?).ok()?;
+    (init == Process::init()).then_some(access)
+}
+
+/// None, if there is no such file.
+fn lines(file: &Path) -> Vec<String> {
+    let text = read(file).unwrap_or_default();
+    String::from_utf8_lossy(&text).split('\n').map(str::to_owned).collect()
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    fs::File::open(file)?.take(LARGEST_FILE).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT";
+    const BOB: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIILM+hvuaMBtP0ZfhmJEZ1T9zcWvQVsNwuLjZ0RZ4J3X";
+
+    fn credential(line: &str) -> Credential {
+        Credential::Key(List::parse([line]).keys[0].clone())
+    }
+
+    fn access(keys: &[&str]) -> odc_control::Access {
+        odc_control::Access {
+            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+            ..odc_control::Access::default()
+        }
+    }
+
+    #[test]
+    fn the_secret_counts_until_something_is_said_and_that_survives_a_restart() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("authorized_keys"), format!("{ADA}\nnonsense\n")).unwrap();
+        let (first, unusable) = Access::begin(place.path(), place.path());
+        assert_eq!(unusable.len(), 1);
+        assert!(first.lists().admits(&credential(ADA)));
+
+        let mut changes = first.changes();
+        let done = first.set(access(&[BOB, "nonsense"])).unwrap();
+        assert!(done.kept && done.unusable.len() == 1 && changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        for access in [first, Access::begin(place.path(), place.path()).0] {
+            assert!(!access.lists().admits(&credential(ADA)));
+            assert!(access.lists().admits(&credential(BOB)));
+        }
+    }
+
+    #[test]
+    fn what_was_said_in_an_earlier_life_of_the_container_is_forgotten() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("authorized_keys"), ADA).unwrap();
+        let init = Process { pid: 1, start_ticks: Some(1) };
+        let stored = serde_json::to_vec(&Stored { init, access: access(&[BOB]) }).unwrap();
+        fs::write(place.path().join(FILE), stored).unwrap();
+        assert!(Access::begin(place.path(), place.path()).0.lists().admits(&credential(ADA)));
+    }
+
+    #[test]
+    fn without_any_file_nobody_gets_in() {
+        let place = tempfile::tempdir().unwrap();
+        let (access, unusable) = Access::begin(place.path(), place.path());
+        assert_eq!((access.lists().as_ref(), unusable), (&Lists::default(), vec![]));
+    }
+
+    #[test]
+    fn a_list_nobody_could_have_meant_is_refused_and_changes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let (here, _) = Access::begin(place.path(), place.path());
+        here.set(access(&[ADA])).unwrap();
+        assert_eq!(here.set(access(&vec![BOB; list::MOST + 1])), Err(Refused::Many(list::MOST + 1)));
+        assert_eq!(here.current(), access(&[ADA]));
     }
 }

@@ -10,9 +10,14 @@ use crate::serve::board::PROMPT;
 
 pub const VARIABLE: &str = "PROMPT_COMMAND";
 
-/// The value of [`VARIABLE`] for sessions, given the one they would inherit. Nothing is run while there is nothing to
-/// read, and the user's own command sees the exit status it expects.
-pub fn command(state: &Path, inherited: Option<&OsStr>) -> Option<OsString> {
+/// The variable for sessions, after the one they would inherit.
+pub fn variable(state: &Path, inherited: Option<&OsStr>) -> Option<(OsString, OsString)> {
+    Some((VARIABLE.into(), command(state, inherited)?))
+}
+
+/// The user's own command comes first, and sees the exit status it expects. Ours does nothing while there is nothing to
+/// read.
+fn command(state: &Path, inherited: Option<&OsStr>) -> Option<OsString> {
     // A path that needs quoting is one that nobody uses.
     let file = state.join(PROMPT).into_os_string().into_string().ok()?;
     let harmless = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);

@@ -37,6 +37,24 @@ pub struct Identity {
 #[derive(Clone, Debug)]
 pub struct Directory(PathBuf);
 
+impl Served {
+    pub fn expires_in(&self) -> Option<Duration> {
+        self.expires_in.get().and_then(|remaining| remaining())
+    }
+}
+
+impl Identity {
+    pub fn from_environment(uid: &str) -> Self {
+        let variable = |name| std::env::var(name).unwrap_or_default();
+        Self {
+            server: variable("ODC_SERVER"),
+            owner: variable("ODC_OWNER"),
+            flavor: variable("ODC_FLAVOR"),
+            uid: uid.to_owned(),
+        }
+    }
+}
+
 impl Directory {
     pub fn new(path: PathBuf) -> Self {
         Self(path)

@@ -23,18 +23,18 @@ struct Open {
 pub struct Words {
     terminals: Terminals,
     number: u64,
-    coming: Receiver<Bytes>,
+    texts: Receiver<Bytes>,
 }
 
 impl Terminals {
     pub fn open(&self) -> Words {
-        let (sender, words) = channel(UNREAD);
+        let (sender, texts) = channel(UNREAD);
         let mut open = self.all();
         let number = open.next;
         open.next += 1;
         open.all.insert(number, sender);
         drop(open);
-        Words { terminals: self.clone(), number, coming: words }
+        Words { terminals: self.clone(), number, texts }
     }
 
     /// Shows a text on every terminal, not in the middle of a line that somebody types but below it. A terminal whose
@@ -58,7 +58,7 @@ impl Terminals {
 impl Words {
     /// The next text. For ever in coming, if there is none.
     pub async fn next(&mut self) -> Bytes {
-        match self.coming.recv().await {
+        match self.texts.recv().await {
             Some(text) => text,
             None => std::future::pending().await,
         }

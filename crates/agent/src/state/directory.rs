@@ -49,6 +49,10 @@ impl Directory {
         replace(&self.0.join(FILE), 0o644, |file| file.write_all(&text))
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// The log of a script.
     pub fn log(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.log"))
@@ -122,6 +126,7 @@ mod tests {
             setup: None,
             entrypoint: None,
             pre_stop: None,
+            serve: None,
         }
     }
 

@@ -3,9 +3,10 @@
 use super::*;
 use Action::{Flush, Kill, KillAll, Leave, Start, TerminateAll};
 use Event::{AllEnded, Flushed, Glance, Stop};
-use Role::{Entrypoint, PreStop, Setup};
+use Role::{Entrypoint, PreStop, Serve, Setup};
 
-const BARE: Terms = Terms { setup: false, entrypoint: None, pre_stop: false, grace: Duration::from_secs(60) };
+const BARE: Terms =
+    Terms { setup: false, entrypoint: None, pre_stop: false, serve: false, grace: Duration::from_secs(60) };
 const FULL: Terms = Terms { setup: true, entrypoint: Some(EntrypointExit::Keep), pre_stop: true, ..BARE };
 
 fn ended(role: Role, code: i32) -> Event {
@@ -194,4 +195,39 @@ fn a_server_at_peace_needs_no_clock() {
     assert_eq!(life.patience(Duration::from_secs(40)), Some(GLANCE));
     assert_eq!(life.patience(Duration::from_millis(49_999)), Some(Duration::from_millis(1)));
     assert_eq!(life.patience(Duration::from_secs(99)), Some(Duration::ZERO));
+}
+
+#[test]
+fn people_are_let_in_before_setup_and_again_whenever_that_ends() {
+    let terms = Terms { serve: true, ..FULL };
+    let state = check(
+        terms,
+        &[Start(Serve), Start(Setup)],
+        &[
+            (1, ended(Serve, 1), &[Start(Serve)]),
+            (2, ended(Serve, 1), &[]),
+            (2, Glance, &[]),
+            (3, Glance, &[Start(Serve)]),
+            (4, ended(Setup, 0), &[Start(Entrypoint)]),
+            (50, ended(Serve, 1), &[Start(Serve)]),
+            (60, Stop, &[Start(PreStop)]),
+            (61, ended(Serve, 1), &[Start(Serve)]),
+            (62, ended(PreStop, 0), &[TerminateAll]),
+            (62, ended(Serve, 0), &[]),
+            (63, AllEnded, &[Flush]),
+        ],
+    );
+    assert_eq!(state.serve.unwrap().started, Duration::from_secs(61).into());
+}
+
+#[test]
+fn the_pause_before_a_comeback_is_waited_for() {
+    let (mut life, _) =
+        Life::begin(Terms { serve: true, ..BARE }, Process { pid: 1, start_ticks: None }, Duration::ZERO);
+    assert_eq!(life.patience(Duration::ZERO), None);
+    life.on(ended(Serve, 1), Duration::ZERO);
+    life.on(ended(Serve, 1), Duration::ZERO);
+    assert_eq!(life.patience(Duration::ZERO), Some(Duration::from_secs(1)));
+    assert_eq!(life.on(Glance, Duration::from_secs(1)), [Start(Serve)]);
+    assert_eq!(life.patience(Duration::from_secs(1)), None);
 }

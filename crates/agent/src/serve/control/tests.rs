@@ -27,7 +27,7 @@ fn place() -> Place {
     let name = str::to_owned;
     let served = Served {
         activity: Arc::new(Activity::new()),
-        access: crate::serve::access::Access::default(),
+        access: crate::serve::access::Access::begin(&state, &state).0,
         terminals: Terminals::default(),
         identity: Identity { server: name("ada-1"), owner: name("ada"), flavor: name("h100"), uid: name("u") },
         directory: Directory::new(state),
@@ -89,8 +89,9 @@ async fn every_request_is_answered() {
 
     let idle = Some(IdleTerms { limit_seconds: 1800, action: IdleAction::Hibernate });
     assert_eq!(client.ask(Request::SetDeadline { remaining_seconds: Some(7200), idle }).await, Reply::Done);
-    let access = Access { keys: vec!["k".to_owned()], ..Access::default() };
-    assert_eq!(client.ask(Request::SetAccess(access.clone())).await, Reply::AccessSet { unusable: vec![] });
+    let access = Access { keys: vec!["nonsense".to_owned()], ..Access::default() };
+    let Reply::AccessSet { unusable } = client.ask(Request::SetAccess(access.clone())).await else { panic!() };
+    assert!(unusable[0].starts_with("key in line 1: "), "{unusable:?}");
     assert_eq!(place.served.access.current(), access);
     assert_eq!(client.ask(Request::TellIdle { verdict: "in use".into() }).await, Reply::Done);
     let hello = Request::Notify { about: About::Message, text: Some("hello".into()) };

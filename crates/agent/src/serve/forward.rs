@@ -1,0 +1,138 @@
+//! Connections that are carried through a client's own: to a port or socket in the server, from one, and to the client's
+//! key agent.
+
+pub mod agent;
+pub mod listen;
+pub mod resolve;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use russh::ChannelWriteHalf;
+use russh::server::{Handle, Msg};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::serve::activity::Activity;
+use crate::serve::forward::resolve::resolve;
+use crate::serve::inbox::Inboxes;
+use crate::serve::outbox::{Gone, Outbox};
+
+const PIECE: usize = 32 << 10;
+
+/// Where a client wants to go.
+#[derive(Clone, Debug)]
+pub enum Target {
+    Port { host: String, port: u16 },
+    Socket(PathBuf),
+}
+
+/// A connection in the server.
+pub enum Link {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Target {
+    pub async fn connect(&self) -> io::Result<Link> {
+        match self {
+            Self::Socket(path) => UnixStream::connect(path).await.map(Link::Unix),
+            Self::Port { host, port } => {
+                let mut problem = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+                for address in resolve(host).await? {
+                    match TcpStream::connect((address, *port)).await {
+                        Ok(stream) => {
+                            stream.set_nodelay(true)?;
+                            return Ok(Link::Tcp(stream));
+                        }
+                        Err(error) => problem = error,
+                    }
+                }
+                Err(problem)
+            }
+        }
+    }
+
+    /// What is counted under.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Port { port, .. } => Some(*port),
+            Self::Socket(_) => None,
+        }
+    }
+}
+
+/// Counts what is carried.
+#[derive(Clone, Debug)]
+pub struct Count {
+    pub activity: Arc<Activity>,
+    /// Nothing is counted without one.
+    pub port: Option<u16>,
+}
+
+impl Count {
+    fn add(&self, bytes: usize) {
+        if let Some(port) = self.port {
+            self.activity.forwarded(port, bytes as u64);
+        }
+    }
+}
+
+/// Until both sides have said all, or one is gone.
+pub async fn carry(channel: ChannelWriteHalf<Msg>, handle: Handle, inboxes: Inboxes, link: Link, count: Count) {
+    let outbox = Outbox::new(channel, handle, inboxes);
+    let carried = match link {
+        Link::Tcp(mut stream) => {
+            let (read, write) = stream.split();
+            both_ways(&outbox, read, write, &count).await
+        }
+        Link::Unix(mut stream) => {
+            let (read, write) = stream.split();
+            both_ways(&outbox, read, write, &count).await
+        }
+    };
+    // Whether the client left first is of no interest.
+    drop(carried);
+    outbox.close().await;
+}
+
+async fn both_ways(
+    outbox: &Outbox,
+    mut read: impl AsyncRead + Unpin,
+    mut write: impl AsyncWrite + Unpin,
+    count: &Count,
+) -> Result<(), Gone> {
+    let inwards = async {
+        while let Some(piece) = outbox.inbox.next().await {
+            count.add(piece.len());
+            if write.write_all(&piece).await.is_err() {
+                break;
+            }
+        }
+        // The other side may have gone already.
+        let _ = write.shutdown().await;
+        outbox.inbox.discard().await;
+    };
+    let outwards = async {
+        let mut buffer = BytesMut::new();
+        loop {
+            buffer.reserve(PIECE);
+            match read.read_buf(&mut buffer).await {
+                Ok(0) | Err(_) => break,
+                Ok(bytes) => {
+                    count.add(bytes);
+                    outbox.send(buffer.split().freeze()).await?;
+                }
+            }
+        }
+        outbox.end().await;
+        Ok(())
+    };
+    tokio::pin!(inwards, outwards);
+    tokio::select! {
+        done = async { tokio::join!(&mut inwards, &mut outwards).1 } => done,
+        () = outbox.inbox.closed() => Err(Gone),
+    }
+}

@@ -1,0 +1,207 @@
+//! What a client sent on a channel and nobody has read yet. The connection puts in without waiting, one reader takes out;
+//! how much there may be is up to [`crate::serve::flow`].
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use russh::ChannelId;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::{Notify, watch};
+
+/// Small pieces are put together up to this size, so that a client who sends single bytes costs no more than others.
+const PIECE: usize = 32 << 10;
+
+#[derive(Debug)]
+pub struct Inbox {
+    kept: Mutex<Kept>,
+    changed: Notify,
+    closed: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    pieces: VecDeque<Vec<u8>>,
+    bytes: usize,
+    ended: bool,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { kept: Mutex::default(), changed: Notify::new(), closed: watch::Sender::new(false) }
+    }
+}
+
+impl Inbox {
+    pub fn put(&self, data: &[u8]) {
+        let mut kept = self.kept();
+        if kept.ended {
+            return;
+        }
+        kept.bytes += data.len();
+        match kept.pieces.back_mut() {
+            Some(last) if last.len() + data.len() <= PIECE => last.extend_from_slice(data),
+            _ => kept.pieces.push_back(data.to_vec()),
+        }
+        drop(kept);
+        self.changed.notify_one();
+    }
+
+    /// The client has sent all.
+    pub fn end(&self) {
+        self.kept().ended = true;
+        self.changed.notify_one();
+    }
+
+    /// There is no client any more.
+    pub fn close(&self) {
+        let mut kept = self.kept();
+        *kept = Kept { ended: true, ..Kept::default() };
+        drop(kept);
+        self.closed.send_replace(true);
+        self.changed.notify_one();
+    }
+
+    /// Waits for the end of the channel.
+    pub async fn closed(&self) {
+        // We hold the sender, so there is nothing to fail.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.kept().bytes
+    }
+
+    /// The next piece, or nothing at the end. For one reader at a time.
+    pub async fn next(&self) -> Option<Vec<u8>> {
+        loop {
+            {
+                let mut kept = self.kept();
+                if let Some(piece) = kept.pieces.pop_front() {
+                    kept.bytes -= piece.len();
+                    return Some(piece);
+                }
+                if kept.ended {
+                    return None;
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// Lets everything go that comes from now on.
+    pub async fn discard(&self) {
+        while self.next().await.is_some() {}
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The channels of one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Inboxes(Arc<Mutex<HashMap<ChannelId, Arc<Inbox>>>>);
+
+impl Inboxes {
+    pub fn open(&self, id: ChannelId) -> Arc<Inbox> {
+        Arc::clone(self.all().entry(id).or_default())
+    }
+
+    pub fn get(&self, id: ChannelId) -> Option<Arc<Inbox>> {
+        self.all().get(&id).cloned()
+    }
+
+    pub fn close(&self, id: ChannelId) {
+        if let Some(inbox) = self.all().remove(&id) {
+            inbox.close();
+        }
+    }
+
+    pub fn close_all(&self) {
+        for (_, inbox) in self.all().drain() {
+            inbox.close();
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.all().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    /// What is kept for the channel that is read least.
+    pub fn worst(&self) -> usize {
+        self.all().values().map(|inbox| inbox.bytes()).max().unwrap_or_default()
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<ChannelId, Arc<Inbox>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An inbox as a stream of bytes.
+pub struct Reader {
+    inbox: Arc<Inbox>,
+    piece: Vec<u8>,
+    taken: usize,
+    next: Option<Next>,
+}
+
+type Next = Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>;
+
+impl Reader {
+    pub fn new(inbox: Arc<Inbox>) -> Self {
+        Self { inbox, piece: Vec::new(), taken: 0, next: None }
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.taken == self.piece.len() {
+            let inbox = Arc::clone(&self.inbox);
+            let next = self.next.get_or_insert_with(|| Box::pin(async move { inbox.next().await }));
+            let piece = ready!(next.as_mut().poll(cx));
+            self.next = None;
+            self.piece = piece.unwrap_or_default();
+            self.taken = 0;
+        }
+        let count = buf.remaining().min(self.piece.len() - self.taken);
+        buf.put_slice(&self.piece[self.taken..self.taken + count]);
+        self.taken += count;
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_put_in_comes_out_in_order_and_then_the_end() {
+        let inbox = Inbox::default();
+        inbox.put(b"one ");
+        inbox.put(b"two");
+        inbox.put(&vec![b'x'; PIECE]);
+        assert_eq!(inbox.bytes(), 7 + PIECE);
+        inbox.end();
+        inbox.put(b"too late");
+        assert_eq!(inbox.next().await.unwrap(), b"one two");
+        assert_eq!(inbox.next().await.unwrap().len(), PIECE);
+        assert_eq!(inbox.next().await, None);
+        assert_eq!(inbox.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_closed_channel_has_nothing_to_say() {
+        let inbox = Inbox::default();
+        inbox.put(b"never read");
+        inbox.close();
+        inbox.closed().await;
+        assert_eq!((inbox.next().await, inbox.bytes()), (None, 0));
+    }
+}
