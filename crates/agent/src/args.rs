@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::helper;
 use crate::prepare::account::{FullName, Home, UserName};
 
 /// Make any image a dev server.
@@ -35,6 +36,10 @@ pub enum Command {
     Resolve(Resolve),
     /// Exit with 0 if init is up and setup has ended, else say why not; for startup and readiness probes
     Probe(Probe),
+    /// What `odc-status` does
+    Status(helper::status::Args),
+    /// What `odc-keep-alive` does
+    KeepAlive(helper::keep_alive::Args),
 }
 
 #[derive(Debug, clap::Args)]

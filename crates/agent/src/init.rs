@@ -11,6 +11,7 @@ pub mod flush;
 pub mod grace;
 pub mod journal;
 pub mod life;
+pub mod once;
 pub mod script;
 pub mod signals;
 
@@ -27,7 +28,8 @@ use crate::args;
 use crate::init::children::Children;
 use crate::init::flush::Flush;
 use crate::init::journal::{Journal, finished_within};
-use crate::init::life::{Action, Event, Life, Role, Terms};
+use crate::init::life::{Action, Event, GLANCE, Life, Role, Terms};
+use crate::init::once::{Claim, Look, Once};
 use crate::init::signals::{Meaning, Signals};
 use crate::outcome::Outcome;
 use crate::prepare;
@@ -66,6 +68,9 @@ struct Init {
     written: State,
     carriers: Vec<JoinHandle<()>>,
     flush: Flush,
+    once: Option<Once>,
+    /// `serve` runs the preStop script, or ran it.
+    others_pre_stop: bool,
 }
 
 impl Init {
@@ -128,6 +133,8 @@ impl Init {
             due,
             children: Children::default(),
             journal,
+            once: directory.as_ref().ok().map(|directory| Once::new(directory.path())),
+            others_pre_stop: false,
             directory: directory.ok(),
             carriers: Vec::new(),
             flush: Flush::default(),
@@ -147,6 +154,9 @@ impl Init {
             if events.is_empty() {
                 let patience =
                     if self.children.more { Some(Duration::ZERO) } else { self.life.patience(self.clock.elapsed()) };
+                // Nobody tells us of the end of what is not our child.
+                let patience =
+                    if self.others_pre_stop { patience.map(|longest| longest.min(GLANCE)) } else { patience };
                 signals.wait(patience);
                 events.extend(signals.take().into_iter().map(|meaning| match meaning {
                     Meaning::Stop => Event::Stop,
@@ -166,7 +176,11 @@ impl Init {
     fn glance(&self) -> impl Iterator<Item = Event> + use<> {
         let flushed = self.flush.is_done().then_some(Event::Flushed);
         let ended = (self.life.is_ending() && children::all_ended()).then_some(Event::AllEnded);
-        ended.into_iter().chain(flushed).chain([Event::Glance])
+        let pre_stop = match self.once.as_ref().filter(|_| self.others_pre_stop).map(Once::look) {
+            Some(Look::Ended(outcome)) => Some(Event::Ended(Role::PreStop, outcome)),
+            _ => None,
+        };
+        pre_stop.into_iter().chain(ended).chain(flushed).chain([Event::Glance])
     }
 
     /// Does what is due. Gives the exit code once that is to leave.
@@ -200,6 +214,10 @@ impl Init {
     }
 
     fn start(&mut self, role: Role) -> Result<(), Outcome> {
+        if role == Role::PreStop && matches!(self.once.as_ref().map(Once::claim), Some(Ok(Claim::Theirs))) {
+            self.others_pre_stop = true;
+            return Ok(());
+        }
         let (script, command) = match role {
             Role::Setup => (self.setup.as_deref(), None),
             Role::PreStop => (self.pre_stop.as_deref(), None),
@@ -227,6 +245,10 @@ impl Init {
     }
 
     fn report(&self, event: &Event) {
+        if let (Event::Ended(Role::PreStop, outcome), false, Some(once)) = (event, self.others_pre_stop, &self.once) {
+            // Whoever asks for it now waits for our word.
+            let _ = once.finish(outcome);
+        }
         match event {
             Event::Ended(Role::Setup, outcome) if !outcome.is_success() => {
                 self.journal.say(format!("setup {outcome}; the server goes on without it"));

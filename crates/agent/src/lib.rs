@@ -8,11 +8,14 @@
 //! The agent knows nothing of Kubernetes; whoever builds the pod chooses paths and flags.
 
 pub mod args;
+pub mod clock;
+pub mod helper;
 pub mod init;
 pub mod install;
 pub mod outcome;
 pub mod prepare;
 pub mod probe;
+pub mod random;
 pub mod replace;
 pub mod serve;
 pub mod shell;

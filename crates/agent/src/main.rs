@@ -7,11 +7,22 @@ use clap::Parser as _;
 use odc_agent::args::{Agent, Command};
 use odc_agent::serve::forward::resolve;
 use odc_agent::serve::session::leader;
-use odc_agent::{init, install, prepare, probe, serve};
+use odc_agent::{helper, init, install, prepare, probe, serve};
 
 fn main() -> ExitCode {
-    let Agent { command } = Agent::parse();
-    let done = match command {
+    // The same executable under other names.
+    if let Some(code) = helper::by_name(std::env::args_os()) {
+        return code;
+    }
+    run(Agent::parse()).unwrap_or_else(|error| {
+        // Nobody may be reading; the exit code still says it.
+        let _ = writeln!(std::io::stderr(), "odc-agent: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(Agent { command }: Agent) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Install(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Prepare(args) => prepare::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Init(args) => init::run(args),
@@ -19,10 +30,7 @@ fn main() -> ExitCode {
         Command::Session(args) => leader::run(&args),
         Command::Resolve(args) => resolve::run(&args),
         Command::Probe(args) => Ok(probe::run(&args)),
-    };
-    done.unwrap_or_else(|error| {
-        // Nobody may be reading; the exit code still says it.
-        let _ = writeln!(std::io::stderr(), "odc-agent: {error:#}");
-        ExitCode::FAILURE
-    })
+        Command::Status(args) => helper::status::run(&args),
+        Command::KeepAlive(args) => helper::keep_alive::run(args),
+    }
 }

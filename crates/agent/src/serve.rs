@@ -2,25 +2,34 @@
 //!
 //! One thread does everything. A connection is answered by [`connection`], which starts what people run in [`session`],
 //! their files in [`sftp`] and their forwarded connections in [`forward`]. Who gets in is up to [`access`] and
-//! [`certificate`]. What is started outlives us, as far as it does not hang on a terminal or pipe of ours.
+//! [`certificate`]. The server itself is looked after by [`steward`]. What is started outlives us, as far as it does not hang on a terminal or pipe of ours.
 
 pub mod access;
 pub mod account;
 pub mod activity;
+pub mod board;
 pub mod certificate;
 pub mod connection;
 pub mod control;
+pub mod deadline;
 pub mod flow;
 pub mod forward;
 pub mod inbox;
 pub mod intake;
+pub mod jupyter;
+pub mod kept;
+pub mod listing;
+pub mod local;
 pub mod marker;
 pub mod motd;
 pub mod outbox;
+pub mod prompt;
+pub mod quiesce;
 pub mod served;
 pub mod session;
 pub mod sftp;
 pub mod startups;
+pub mod steward;
 pub mod terminals;
 pub mod transport;
 
@@ -39,15 +48,20 @@ use tokio::time::sleep;
 use crate::args;
 use crate::init::journal::Journal;
 use crate::serve::access::Access;
+use crate::serve::account::Account;
 use crate::serve::activity::Activity;
 use crate::serve::connection::{Peer, Stranger, attend};
 use crate::serve::marker::Marker;
 use crate::serve::served::{Directory, Identity, Served};
+use crate::serve::steward::Steward;
 use crate::serve::terminals::Terminals;
 use crate::state::directory;
 
 /// Threads for what may block: files of people who copy.
 const BLOCKING_THREADS: usize = 8;
+
+/// Among the keys, if the user wants one.
+const PRE_STOP: &str = "pre-stop.sh";
 
 /// After a failure to take a connection, as when there are too many files.
 const BREATH: Duration = Duration::from_millis(100);
@@ -65,14 +79,23 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
     for line in unusable {
         journal.say(format!("not used: {line}"));
     }
+    let identity = Identity::from_environment(server_uid.as_str());
+    let steward = Steward::new(steward::Settings {
+        state: state.clone(),
+        home: Account::look_up().home,
+        pre_stop: Some(keys.join(PRE_STOP)).filter(|script| script.is_file()),
+        server: identity.server.clone(),
+        jupyter_port: jupyter::PORT,
+    });
     let served = Arc::new(Served {
         activity: Arc::new(Activity::new()),
         access,
         terminals: Terminals::default(),
-        identity: Identity::from_environment(server_uid.as_str()),
+        identity,
         directory: Directory::new(state),
         journal,
         expires_in: OnceLock::new(),
+        steward,
     });
     let config = Arc::new(transport::config(host_key));
     let grace = Duration::from_secs((*login_grace).into());
@@ -95,6 +118,9 @@ async fn accept(
     let marker = Marker::new(address);
     if let Err(error) = marker.store(served.directory.path()) {
         served.journal.say(format!("no probe will pass, because nobody can be told where we listen: {error}"));
+    }
+    if let Err(error) = steward::begin(&served) {
+        served.journal.say(format!("helpers such as odc-status cannot reach us: {error}"));
     }
     let strangers = Arc::new(AtomicU32::new(0));
     let mut dice = Dice::new();

@@ -1,6 +1,7 @@
 //! Which shell an image has. Whether one is needed is up to the caller.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
@@ -26,6 +27,14 @@ pub fn for_scripts(root: &Path) -> Option<&'static str> {
 pub fn runs(root: &Path, program: &str) -> bool {
     let path = root.join(program.trim_start_matches('/'));
     path.is_file() && access(&path, Access::EXEC_OK).is_ok()
+}
+
+/// A program by its name, in the directories that `PATH` lists.
+pub fn find(name: &str, path: Option<&OsStr>) -> Option<PathBuf> {
+    let directories = std::env::split_paths(path?).filter(|directory| directory.is_absolute());
+    directories
+        .map(|directory| directory.join(name))
+        .find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
 }
 
 #[cfg(test)]

@@ -17,7 +17,12 @@ fn the_copy_is_whole_executable_and_replaced_while_it_runs() {
         assert!(output.status.success(), "{output:?}");
         assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o7777, 0o755);
         assert!(fs::read(&copy).unwrap() == fs::read(AGENT).unwrap(), "the copy differs");
-        assert_eq!(fs::read_dir(&to).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 3);
+        for helper in ["odc-status", "odc-keep-alive"] {
+            let output = Command::new(to.join(helper)).arg("--help").output().unwrap();
+            let said = String::from_utf8(output.stdout).unwrap();
+            assert!(said.contains(&format!("Usage: {helper}")) && said.contains("Examples:"), "{said}");
+        }
     }
 }
 

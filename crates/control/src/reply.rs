@@ -15,6 +15,10 @@ pub enum Reply {
     Refused {
         reason: Text,
     },
+    /// It was set, but for these lines, each with its reason.
+    AccessSet {
+        unusable: Vec<Line>,
+    },
     Signals(Box<Signals>),
     Jupyter(Jupyter),
     Quiesced(Box<Quiesced>),

@@ -19,7 +19,7 @@ pub enum Request {
     },
     /// Something people in the server should read, or, without a text, that it no longer holds.
     Notify { about: About, text: Option<Text> },
-    /// Who may log in from now on. Whoever is not in it any more is cut off.
+    /// Who may log in from now on. Whoever is not in it any more is cut off. Answered by `accessSet`.
     SetAccess(Access),
     /// Run a notebook server, or none. Answered by `jupyter`.
     Jupyter { on: bool },

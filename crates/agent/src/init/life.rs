@@ -23,7 +23,7 @@ use crate::state::{Ended, Phase, Run, State, VERSION};
 
 /// How often a stopping server looks whether anything still runs. Processes that were brought in from outside are not our
 /// children, so nobody tells us of their end.
-const GLANCE: Duration = Duration::from_millis(20);
+pub const GLANCE: Duration = Duration::from_millis(20);
 
 /// A process of our own: everything else in the server is only reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,15 @@ const LONGEST_LOG: usize = 4 << 20;
 /// process that could write to it does.
 pub fn start(children: &mut Children, role: Role, script: &Path, log: Option<File>) -> Result<JoinHandle<()>, Outcome> {
     let failed = |error: io::Error| Outcome::failed_to_start(&script.display().to_string(), &error);
+    let name = format!("{role:?}").to_lowercase();
+    let (mut command, carrier) = prepare(script, &name, log)?;
+    children.start(role, &mut command).map_err(failed)?;
+    Ok(carrier)
+}
+
+/// The command, still to be started, and the thread that waits for its output.
+pub fn prepare(script: &Path, name: &str, log: Option<File>) -> Result<(Command, JoinHandle<()>), Outcome> {
+    let failed = |error: io::Error| Outcome::failed_to_start(&script.display().to_string(), &error);
     let mut command = command(script)?;
     let (output, input) = io::pipe().map_err(failed)?;
     command.stdin(Stdio::null()).stdout(input.try_clone().map_err(failed)?).stderr(input);
@@ -31,10 +40,8 @@ pub fn start(children: &mut Children, role: Role, script: &Path, log: Option<Fil
     if let Some(home) = std::env::var_os("HOME").filter(|home| Path::new(home).is_dir()) {
         command.current_dir(home);
     }
-    let name = format!("{role:?}").to_lowercase();
-    let carrier = thread::Builder::new().name(name).spawn(move || carry(output, log)).map_err(failed)?;
-    children.start(role, &mut command).map_err(failed)?;
-    Ok(carrier)
+    let carrier = thread::Builder::new().name(name.to_owned()).spawn(move || carry(output, log)).map_err(failed)?;
+    Ok((command, carrier))
 }
 
 /// The interpreter is started by us and not by the kernel, because the script lies in a mounted file that is often not

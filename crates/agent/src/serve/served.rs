@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::init::journal::Journal;
 use crate::serve::access::Access;
 use crate::serve::activity::Activity;
+use crate::serve::steward::Steward;
 use crate::serve::terminals::Terminals;
 
 pub struct Served {
@@ -18,6 +19,7 @@ pub struct Served {
     pub journal: Journal,
     /// How long the server will be there. Set once by whoever knows; until then nobody does.
     pub expires_in: OnceLock<Remaining>,
+    pub steward: Steward,
 }
 
 pub type Remaining = Box<dyn Fn() -> Option<Duration> + Send + Sync>;

@@ -49,6 +49,10 @@ impl Directory {
         replace(&self.0.join(FILE), 0o644, |file| file.write_all(&text))
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// The log of a script.
     pub fn log(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.log"))
@@ -101,7 +105,8 @@ fn load_from(file: &Path) -> Result<Option<State>, LoadError> {
     }
 }
 
-fn candidates(given: Option<&Path>) -> Vec<PathBuf> {
+/// All places where the state may be, in the order in which they are tried.
+pub fn candidates(given: Option<&Path>) -> Vec<PathBuf> {
     given.map_or_else(|| DEFAULTS.iter().map(PathBuf::from).collect(), |path| vec![path.to_owned()])
 }
 

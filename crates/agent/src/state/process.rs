@@ -24,6 +24,17 @@ impl Process {
         Self { pid: 1, start_ticks: start_ticks(1) }
     }
 
+    /// The process that has this number now.
+    pub fn of(pid: u32) -> Option<Self> {
+        start_ticks(pid).map(|ticks| Self { pid, start_ticks: Some(ticks) })
+    }
+
+    /// Whether this very process still runs, beyond doubt: one that only waits to be reaped does not.
+    pub fn runs(&self) -> bool {
+        let dead = matches!(fields(self.pid).as_deref().and_then(|fields| fields.first()), None | Some(b'Z' | b'X'));
+        !dead && Self::of(self.pid) == Some(*self)
+    }
+
     /// Whether this very process is there. Where nobody can tell, it is believed to be.
     pub fn is_there(&self) -> bool {
         let now = start_ticks(self.pid);
@@ -33,11 +44,15 @@ impl Process {
 
 /// Field 22 of `/proc/PID/stat`.
 fn start_ticks(pid: u32) -> Option<u64> {
+    let fields = fields(pid)?;
+    std::str::from_utf8(&fields).ok()?.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// What `/proc/PID/stat` says from the third field on. The name in parentheses before it may hold anything.
+fn fields(pid: u32) -> Option<Vec<u8>> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; what follows the last one is plain.
     let after_name = stat.iter().rposition(|byte| *byte == b')')?;
-    let plain = std::str::from_utf8(&stat[after_name + 1..]).ok()?;
-    plain.split_ascii_whitespace().nth(19)?.parse().ok()
+    Some(stat[after_name + 1..].trim_ascii().to_vec())
 }
 
 #[cfg(test)]

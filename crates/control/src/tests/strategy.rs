@@ -195,6 +195,7 @@ pub fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         Just(Reply::Done),
         bounded().prop_map(|reason| Reply::Refused { reason }),
+        prop::collection::vec(bounded(), 0..3).prop_map(|unusable| Reply::AccessSet { unusable }),
         signals().prop_map(|signals| Reply::Signals(Box::new(signals))),
         jupyter().prop_map(Reply::Jupyter),
         quiesced().prop_map(|quiesced| Reply::Quiesced(Box::new(quiesced))),

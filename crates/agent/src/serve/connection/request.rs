@@ -16,6 +16,7 @@ use crate::serve::control;
 use crate::serve::forward::agent::Door;
 use crate::serve::motd::{self, motd};
 use crate::serve::outbox::{Gone, Outbox};
+use crate::serve::prompt;
 use crate::serve::served::Served;
 use crate::serve::session::environment::{self, Asked, environment};
 use crate::serve::session::process::{Ends, Leader, Line};
@@ -151,7 +152,7 @@ impl Run {
         };
         let (terminal, ends) = terminal.unzip();
         let ends = ends.unwrap_or(Ends::Pipes);
-        let environment = environment(
+        let mut environment = environment(
             std::env::vars_os(),
             &environment::Facts {
                 account: &account,
@@ -163,6 +164,10 @@ impl Run {
                 asked: &asked,
             },
         );
+        if terminal.is_some() {
+            let inherited = std::env::var_os(prompt::VARIABLE);
+            environment.extend(prompt::variable(served.directory.path(), inherited.as_deref()));
+        }
         let interactive = terminal.is_some() && *wanted == Wanted::Shell;
         if interactive && !account.home.join(".hushlogin").exists() {
             let text = motd(&facts(&served)).replace('\n', "\r\n");

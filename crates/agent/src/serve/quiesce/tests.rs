@@ -1,0 +1,94 @@
+use std::fs;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct Server {
+    home: TempDir,
+    state: TempDir,
+    quiesce: Arc<Quiesce>,
+}
+
+fn server(pre_stop: Option<&str>) -> Server {
+    let (home, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let script = state.path().join("pre-stop.sh");
+    if let Some(text) = pre_stop {
+        fs::write(&script, text.replace("$H", home.path().to_str().unwrap())).unwrap();
+    }
+    let quiesce = Quiesce {
+        state: state.path().to_owned(),
+        home: home.path().to_owned(),
+        pre_stop: pre_stop.is_some().then_some(script),
+    };
+    Server { home, state, quiesce: Arc::new(quiesce) }
+}
+
+#[tokio::test]
+async fn the_script_runs_once_however_often_it_is_asked_for() {
+    let server = server(Some("echo saved; echo run >>$H/runs; exit 3"));
+    let all: Vec<_> = (0..4)
+        .map(|_| {
+            let quiesce = Arc::clone(&server.quiesce);
+            tokio::spawn(async move { quiesce.run(LONG).await })
+        })
+        .collect();
+    for one in all {
+        let quiesced = one.await.unwrap();
+        assert_eq!(quiesced.pre_stop, Some(odc_control::Outcome::Code(3)));
+        assert!(quiesced.synced && !quiesced.listing_cut);
+        assert!(quiesced.listing.unwrap().contains("  runs\n"));
+    }
+    assert_eq!(fs::read_to_string(server.home.path().join("runs")).unwrap(), "run\n");
+    assert_eq!(fs::read_to_string(server.state.path().join("pre-stop.log")).unwrap(), "saved\n");
+    assert_eq!(Once::new(server.state.path()).look(), Look::Ended(Outcome::Code(3)));
+}
+
+#[tokio::test]
+async fn a_script_that_hangs_is_killed_with_all_it_started() {
+    let server = server(Some("sleep 1000 & echo $! >$H/pid; wait"));
+    let begun = Instant::now();
+    let quiesced = server.quiesce.run(Duration::from_secs(3)).await;
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!(quiesced.pre_stop, Some(odc_control::Outcome::TimedOut));
+    let pid: u32 = fs::read_to_string(server.home.path().join("pid")).unwrap().trim().parse().unwrap();
+    let begun = Instant::now();
+    while Process::of(pid).is_some_and(|process| process.runs()) {
+        assert!(begun.elapsed() < LONG);
+        sleep(GLANCE).await;
+    }
+}
+
+#[tokio::test]
+async fn a_script_that_cannot_run_says_why() {
+    let server = server(Some("#!/no/such/thing\n"));
+    let Some(odc_control::Outcome::NotStarted { code: 127, reason }) = server.quiesce.run(LONG).await.pre_stop else {
+        panic!()
+    };
+    assert!(reason.contains("/no/such/thing"));
+}
+
+#[tokio::test]
+async fn what_somebody_else_runs_is_waited_for() {
+    let server = server(Some("exit 1"));
+    let once = Once::new(server.state.path());
+    assert_eq!(once.claim().unwrap(), Claim::Ours);
+    let asked = tokio::spawn({
+        let quiesce = Arc::clone(&server.quiesce);
+        async move { quiesce.run(LONG).await }
+    });
+    tokio::task::yield_now().await;
+    once.finish(&Outcome::Code(0)).unwrap();
+    assert_eq!(asked.await.unwrap().pre_stop, Some(odc_control::Outcome::Code(0)));
+}
+
+#[tokio::test]
+async fn without_script_and_home_the_rest_is_done() {
+    let server = server(None);
+    let quiesce = Quiesce { home: "/no/such/home".into(), ..(*server.quiesce).clone() };
+    let quiesced = quiesce.run(LONG).await;
+    assert_eq!(quiesced, Quiesced { pre_stop: None, synced: true, listing: None, listing_cut: false });
+}

@@ -1,0 +1,137 @@
+//! Copying files, with the clients people have.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::server::{Running, Server, noise};
+
+/// A name that is no text in any encoding we speak.
+const ODD: &[u8] = b"odd \xff\xfe name";
+
+fn tree(place: &Path) -> PathBuf {
+    let tree = place.join("tree");
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("a/b/large"), noise(5 << 20)).unwrap();
+    fs::write(tree.join("a/empty"), "").unwrap();
+    fs::write(tree.join(OsStr::from_bytes(ODD)), "odd").unwrap();
+    fs::write(tree.join("run"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(tree.join("run"), fs::Permissions::from_mode(0o750)).unwrap();
+    tree
+}
+
+fn same(one: &Path, other: &Path) {
+    let diff = Command::new("diff").args(["-r", "--no-dereference"]).args([one, other]).output().unwrap();
+    assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
+}
+
+fn sftp(server: &Server, batch: &[u8]) -> Output {
+    let mut command = server.client("sftp");
+    command.args(["-q", "-b", "-", "dev@127.0.0.1"]);
+    let mut client = Running::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    client.0.stdin.take().unwrap().write_all(batch).unwrap();
+    let (mut out, mut err) = (client.0.stdout.take().unwrap(), client.0.stderr.take().unwrap());
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    std::io::Read::read_to_end(&mut out, &mut stdout).unwrap();
+    std::io::Read::read_to_end(&mut err, &mut stderr).unwrap();
+    let status = client.0.wait().unwrap();
+    Output { status, stdout, stderr }
+}
+
+#[test]
+fn a_tree_goes_there_and_back_with_scp() {
+    let server = Server::start();
+    let tree = tree(server.place.path());
+    for (from, to) in [
+        (tree.display().to_string(), "dev@127.0.0.1:there".to_owned()),
+        ("dev@127.0.0.1:there".to_owned(), server.path("back").display().to_string()),
+    ] {
+        let output = server.client("scp").args(["-q", "-r", "-p", &from, &to]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    same(&tree, &server.path("home/there"));
+    same(&tree, &server.path("back"));
+    assert_eq!(server.path("back/run").metadata().unwrap().permissions().mode() & 0o777, 0o750);
+}
+
+#[test]
+fn the_old_scp_works_as_far_as_the_image_has_it() {
+    let server = Server::start();
+    fs::write(server.path("f"), noise(1 << 20)).unwrap();
+    let from = server.path("f").display().to_string();
+    let output = server.client("scp").args(["-O", "-q", &from, "dev@127.0.0.1:f"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    same(&server.path("f"), &server.path("home/f"));
+}
+
+#[test]
+fn rsync_makes_the_other_side_the_same() {
+    let server = Server::start();
+    let tree = tree(server.place.path());
+    symlink("run", tree.join("link")).unwrap();
+    fs::create_dir_all(server.path("home/there/old")).unwrap();
+    let client = server.client("ssh");
+    let words = client.get_args().map(|word| format!("'{}'", word.to_str().unwrap()));
+    let shell = format!("ssh {}", words.collect::<Vec<_>>().join(" "));
+    let from = format!("{}/", tree.display());
+    let output =
+        Command::new("rsync").args(["-a", "--delete", "-e", &shell, &from, "dev@127.0.0.1:there/"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    same(&tree, &server.path("home/there"));
+}
+
+#[test]
+fn sftp_does_all_that_its_client_can_ask_for() {
+    let server = Server::start();
+    let home = server.path("home");
+    fs::write(server.path("local"), "local").unwrap();
+    let local = server.path("local").display().to_string();
+    let back = server.path("back").display().to_string();
+    let batch = format!(
+        "mkdir d\ncd d\nput {local} a\nrename a b\nsymlink b s\nln b hard\nchmod 600 b\ndf\nls -la\nget b {back}\n\
+         put -f {local} synced\nrm hard\ncd ..\nmkdir e\nrmdir e\npwd\n"
+    );
+    let output = sftp(&server, batch.as_bytes());
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains(&format!("Remote working directory: {}", fs::canonicalize(&home).unwrap().display())),
+        "{said}"
+    );
+    assert!(said.contains("lrwxrwxrwx"), "{said}");
+    assert_eq!(fs::read(home.join("d/b")).unwrap(), b"local");
+    assert_eq!(fs::read_link(home.join("d/s")).unwrap(), Path::new("b"));
+    assert_eq!(fs::read(server.path("back")).unwrap(), b"local");
+    assert!(!home.join("d/hard").exists() && !home.join("e").exists());
+}
+
+#[test]
+fn names_that_are_no_text_are_names() {
+    let server = Server::start();
+    fs::write(server.path("local"), "odd").unwrap();
+    let mut batch = format!("put {} \"", server.path("local").display()).into_bytes();
+    batch.extend_from_slice(ODD);
+    batch.extend_from_slice(b"\"\nls\nget \"");
+    batch.extend_from_slice(ODD);
+    batch.extend_from_slice(format!("\" {}\nrm \"", server.path("back").display()).as_bytes());
+    batch.extend_from_slice(ODD);
+    batch.extend_from_slice(b"\"\n");
+    let output = sftp(&server, &batch);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read(server.path("back")).unwrap(), b"odd");
+    assert_eq!(fs::read_dir(server.path("home")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_cannot_be_done_is_said_and_the_rest_goes_on() {
+    let server = Server::start();
+    let output = sftp(&server, b"-get nothing\n-put /dev/null /proc/nothing\n-mkdir /proc/x\nmkdir fine\n");
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("not found"), "{said}");
+    assert!(server.path("home/fine").is_dir());
+}

@@ -1,0 +1,79 @@
+//! What goes on when `serve` is killed, and how soon people are let in again.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::server::{Plan, Running, Server, eventually};
+
+/// The number, outside, of the server's `serve`.
+fn serve(server: &Server) -> Option<u32> {
+    let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let init: u32 = children(server.pid()).split_whitespace().next()?.parse().ok()?;
+    children(init).split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
+        fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default().split(|byte| *byte == 0).nth(1) == Some(b"serve")
+    })
+}
+
+#[test]
+fn jobs_survive_the_end_of_serve_and_people_are_soon_back() {
+    let server = Plan::new().fixed_port().start();
+    let tick = server.path("tick").display().to_string();
+    let line = format!("setsid nohup sh -c 'while sleep 0.05; do date +%N > {tick}; done' >/dev/null 2>&1 & ");
+    server.said(&line);
+    let has_tmux = Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_ok();
+    if has_tmux {
+        server.said("tmux -S $HOME/tmux new-session -d 'sleep 1000'");
+    }
+    let mut client = Running::start(server.ssh(&[]).arg("sleep 1000"));
+    let killed = serve(&server).unwrap();
+    let done = Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap();
+    assert!(done.success());
+    let begun = Instant::now();
+    assert_eq!(client.code(), Some(255));
+    eventually("people get in", || server.run("true").status.success().then_some(()));
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let before = server.text("tick");
+    eventually("the job goes on", || (server.text("tick") != before).then_some(()));
+    if has_tmux {
+        assert!(server.said("tmux -S $HOME/tmux list-sessions").starts_with("0:"));
+    }
+    let state = server.state();
+    assert!(state.serve.unwrap().ended.is_none());
+}
+
+#[test]
+fn people_get_in_while_setup_runs_and_the_probe_waits_for_it() {
+    let plan = Plan::new();
+    let go = plan.path("go");
+    fs::write(plan.path("setup.sh"), format!("while ! [ -e {} ]; do sleep 0.05; done\n", go.display())).unwrap();
+    let setup = format!("--setup={}", plan.path("setup.sh").display());
+    let server = plan.flag(setup).start();
+    let probe = format!("/proc/1/exe probe --state-dir {}", server.path("state").display());
+    let output = server.run(&probe);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "setup is still running\n");
+    fs::write(&go, "").unwrap();
+    eventually("the probe passes", || server.run(&probe).status.success().then_some(()));
+}
+
+#[test]
+fn an_image_with_nothing_says_so_and_still_takes_files_and_connections() {
+    let bare = "
+        mkdir -p $R/proc $R/dev; touch $R/odc-agent
+        mount --bind $R $R; mount --bind $AGENT $R/odc-agent; mount -t proc proc $R/proc
+        exec chroot $R \"$@\"";
+    let server = Plan::new().wrapper(bare).start();
+    for client in [&mut server.ssh(&[]), server.ssh(&[]).arg("true")] {
+        let output = client.output().unwrap();
+        assert_eq!(output.status.code(), Some(127), "{output:?}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains("this image has no shell"));
+    }
+    fs::write(server.path("f"), "content").unwrap();
+    let from = server.path("f").display().to_string();
+    let output = server.client("scp").args(["-q", &from, "dev@127.0.0.1:copy"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(server.text("home/copy"), "content");
+    let to_itself = format!("127.0.0.1:{}", server.address.port());
+    let output = server.ssh(&["-W", &to_itself]).output().unwrap();
+    assert!(output.stdout.starts_with(b"SSH-2.0-ODC_"), "{output:?}");
+}
