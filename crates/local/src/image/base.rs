@@ -10,7 +10,7 @@ use super::{cache, pack};
 use crate::process::run;
 
 const SUITE: &str = "bookworm";
-const PACKAGES: &str = "git,curl,sudo,python3,less,vim-tiny,procps,ca-certificates,locales,rsync,openssh-client";
+const PACKAGES: &str = "git,curl,sudo,python3,less,vim-tiny,procps,ca-certificates,locales,rsync,openssh-client,tmux";
 /// A person is not root, but may become it: people expect `sudo apt install` in their own server.
 const USER: &str = "\
 chroot \"$1\" useradd --create-home --shell /bin/bash --uid 1000 dev

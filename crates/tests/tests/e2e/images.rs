@@ -43,7 +43,7 @@ async fn a_static_executable_becomes_a_running_pod() -> anyhow::Result<()> {
 async fn the_base_image_has_what_people_expect() -> anyhow::Result<()> {
     with_cluster(1, async |cluster| {
         pod::run(&cluster.namespace, pod::manifest("base", "exec sleep infinity")).await?;
-        for tool in ["git", "curl", "sudo", "python3", "less", "vim.tiny", "ps", "rsync", "ssh", "locale-gen"] {
+        for tool in ["git", "curl", "sudo", "python3", "less", "vim.tiny", "ps", "rsync", "ssh", "tmux", "locale-gen"] {
             pod::exec(&cluster.namespace, "base", &["sh", "-c", &format!("command -v {tool}")]).await?;
         }
         let who = pod::exec(&cluster.namespace, "base", &["su", "-", "dev", "-c", "sudo id -u"]).await?;

@@ -1,6 +1,7 @@
 //! Tests on real nodes with real pods.
 
 mod clouds;
+mod demo;
 mod extend_api;
 mod faults;
 mod gpus;
@@ -8,3 +9,4 @@ mod host;
 mod images;
 mod pods;
 mod servers;
+mod ssh;
