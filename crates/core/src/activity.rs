@@ -18,6 +18,8 @@ pub enum Signal {
     TerminalInput,
     /// Something was printed, by `make` as well as by `top`.
     TerminalOutput,
+    /// Files were copied, or bytes went to or from a command without a terminal.
+    Transfer,
     /// Bytes went to or from a port of the server.
     Forwarded,
     /// A process that a session left or still has used the CPU.
@@ -39,9 +41,10 @@ pub enum Signal {
 }
 
 impl Signal {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::TerminalInput,
         Self::TerminalOutput,
+        Self::Transfer,
         Self::Forwarded,
         Self::SessionProcesses,
         Self::EntrypointProcesses,
@@ -135,6 +138,7 @@ fn sightings(signals: &Signals) -> Vec<Sighting> {
         sessions: _,
         terminal_input,
         terminal_output,
+        transfer,
         forwarded,
         busy,
         gpu,
@@ -149,6 +153,7 @@ fn sightings(signals: &Signals) -> Vec<Sighting> {
     };
     add(terminal_input.last_seen_seconds_ago, Signal::TerminalInput, "terminal input".to_owned());
     add(terminal_output.last_seen_seconds_ago, Signal::TerminalOutput, "terminal output".to_owned());
+    add(transfer.last_seen_seconds_ago, Signal::Transfer, "file transfer or command".to_owned());
     for port in forwarded {
         let what = match port.port {
             0 => "traffic on a forwarded socket".to_owned(),

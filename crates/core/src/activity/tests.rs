@@ -30,6 +30,7 @@ fn see(signals: &mut Signals, signal: Signal, ago: u64) {
     match signal {
         Signal::TerminalInput => signals.terminal_input = seen,
         Signal::TerminalOutput => signals.terminal_output = seen,
+        Signal::Transfer => signals.transfer = seen,
         Signal::Forwarded => signals.forwarded.push(Forwarded { port: 8888, bytes: 1, last_seen_seconds_ago }),
         Signal::SessionProcesses => signals.busy.sessions = tree,
         Signal::EntrypointProcesses => signals.busy.entrypoint = tree,
@@ -50,6 +51,7 @@ fn check(signals: &Signals, expect: &str) {
 fn reasons_can_be_read() {
     check(&with(Signal::TerminalInput, 185), "terminal input 3 min ago");
     check(&with(Signal::TerminalOutput, 5), "terminal output 5 s ago");
+    check(&with(Signal::Transfer, 60), "file transfer or command 1 min ago");
     check(&with(Signal::Forwarded, 60), "traffic on forwarded port 8888 1 min ago");
     check(&with(Signal::SessionProcesses, 12), "busy process of a session (python3) 12 s ago");
     check(&with(Signal::EntrypointProcesses, 12), "busy process of the entrypoint (python3) 12 s ago");
