@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use odc_control::{Signals, span};
+use odc_control::{IdleAction, Signals, span};
 
 /// Something that was seen, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +111,20 @@ pub fn decide(answer: Result<&Signals, &str>, policy: &Policy<'_>) -> Verdict {
         let because = format!("{} {} ago", newest.what, span::text(newest.ago));
         Verdict::Active { signal: newest.signal, look_again: rest, because }
     }
+}
+
+/// What people in an idle server are told before it is stopped, and how to keep it.
+pub fn warning(server: &str, action: IdleAction, left: Duration, idle: Duration) -> Option<String> {
+    let fate = match action {
+        IdleAction::Hibernate => "put to sleep",
+        IdleAction::End => "ended",
+        IdleAction::None => return None,
+    };
+    let (left, idle) = (span::text(left.as_secs()), span::text(idle.as_secs()));
+    Some(format!(
+        "{server} will be {fate} in {left}, because nobody used it for {idle}. Any use keeps it: type something, or run \
+         odc-keep-alive."
+    ))
 }
 
 /// Something that was seen.

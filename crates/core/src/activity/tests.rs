@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use odc_control::{BusyTree, Forwarded, Gpu, JupyterSignal, KeepAlive, Seen, Sessions, Signals};
+use odc_control::{BusyTree, Forwarded, Gpu, IdleAction, JupyterSignal, KeepAlive, Seen, Sessions, Signals};
 use proptest::prelude::*;
 
-use super::{Policy, Signal, Verdict, decide};
+use super::{Policy, Signal, Verdict, decide, warning};
 
 const LIMIT: u64 = 1800;
 
@@ -124,6 +124,15 @@ fn what_a_policy_leaves_out_does_not_count() {
     assert!(!decide(Ok(&with(Signal::TerminalInput, 0)), &policy).is_idle());
     // What cannot be known never counts against the user.
     assert!(!decide(Ok(&with(Signal::AgentStart, 0)), &policy).is_idle());
+}
+
+#[test]
+fn a_warning_says_what_happens_when_and_how_to_keep_it() {
+    let warn = |action| warning("ada-1", action, Duration::from_secs(300), Duration::from_secs(1500));
+    let text = warn(IdleAction::Hibernate).unwrap();
+    assert!(text.starts_with("ada-1 will be put to sleep in 5 min, because nobody used it for 25 min. "), "{text}");
+    assert!(text.ends_with("or run odc-keep-alive.") && warn(IdleAction::End).unwrap().contains("ended in"));
+    assert_eq!(warn(IdleAction::None), None);
 }
 
 fn signal() -> impl Strategy<Value = Signal> {
