@@ -18,10 +18,13 @@ pub fn replace(path: &Path, mode: u32, write: impl FnOnce(&mut File) -> io::Resu
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = File::create(&next)?;
-    write(&mut file)?;
-    file.set_permissions(Permissions::from_mode(mode))?;
-    fs::rename(&next, path)
+    let replaced = File::create(&next).and_then(|mut file| {
+        write(&mut file)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        fs::rename(&next, path)
+    });
+    // On a full disk half a file would only be in the way.
+    replaced.inspect_err(|_| drop(fs::remove_file(&next)))
 }
 
 #[cfg(test)]
@@ -48,5 +51,6 @@ mod tests {
         replace(&path, 0o644, |file| file.write_all(b"old")).unwrap();
         replace(&path, 0o644, |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

@@ -17,6 +17,9 @@ pub struct Signals {
     pub sessions: Sessions,
     pub terminal_input: Seen,
     pub terminal_output: Seen,
+    /// Files copied, and bytes to or from a command without a terminal.
+    #[serde(default)]
+    pub transfer: Seen,
     /// Connections carried to a port of the server or from one.
     #[serde(default)]
     pub forwarded: Vec<Forwarded>,

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use odc_control::{Signals, span};
+use odc_control::{IdleAction, Signals, span};
 
 /// Something that was seen, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +18,8 @@ pub enum Signal {
     TerminalInput,
     /// Something was printed, by `make` as well as by `top`.
     TerminalOutput,
+    /// Files were copied, or bytes went to or from a command without a terminal.
+    Transfer,
     /// Bytes went to or from a port of the server.
     Forwarded,
     /// A process that a session left or still has used the CPU.
@@ -39,9 +41,10 @@ pub enum Signal {
 }
 
 impl Signal {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::TerminalInput,
         Self::TerminalOutput,
+        Self::Transfer,
         Self::Forwarded,
         Self::SessionProcesses,
         Self::EntrypointProcesses,
@@ -110,6 +113,20 @@ pub fn decide(answer: Result<&Signals, &str>, policy: &Policy<'_>) -> Verdict {
     }
 }
 
+/// What people in an idle server are told before it is stopped, and how to keep it.
+pub fn warning(server: &str, action: IdleAction, left: Duration, idle: Duration) -> Option<String> {
+    let fate = match action {
+        IdleAction::Hibernate => "put to sleep",
+        IdleAction::End => "ended",
+        IdleAction::None => return None,
+    };
+    let (left, idle) = (span::text(left.as_secs()), span::text(idle.as_secs()));
+    Some(format!(
+        "{server} will be {fate} in {left}, because nobody used it for {idle}. Any use keeps it: type something, or run \
+         odc-keep-alive."
+    ))
+}
+
 /// Something that was seen.
 struct Sighting {
     ago: u64,
@@ -135,6 +152,7 @@ fn sightings(signals: &Signals) -> Vec<Sighting> {
         sessions: _,
         terminal_input,
         terminal_output,
+        transfer,
         forwarded,
         busy,
         gpu,
@@ -149,6 +167,7 @@ fn sightings(signals: &Signals) -> Vec<Sighting> {
     };
     add(terminal_input.last_seen_seconds_ago, Signal::TerminalInput, "terminal input".to_owned());
     add(terminal_output.last_seen_seconds_ago, Signal::TerminalOutput, "terminal output".to_owned());
+    add(transfer.last_seen_seconds_ago, Signal::Transfer, "file transfer or command".to_owned());
     for port in forwarded {
         let what = match port.port {
             0 => "traffic on a forwarded socket".to_owned(),

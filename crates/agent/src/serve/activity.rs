@@ -37,6 +37,7 @@ pub struct Activity {
     closed: Mark,
     input: Mark,
     output: Mark,
+    transfer: Mark,
     heartbeat: Mark,
     oom_kills: AtomicU64,
     rest: Mutex<Rest>,
@@ -73,6 +74,7 @@ impl Activity {
             closed: Mark::default(),
             input: Mark::default(),
             output: Mark::default(),
+            transfer: Mark::default(),
             heartbeat: Mark::default(),
             oom_kills: AtomicU64::new(0),
             rest: Mutex::default(),
@@ -90,6 +92,11 @@ impl Activity {
 
     pub fn terminal_output(&self) {
         self.output.set(clock::since_boot());
+    }
+
+    /// Of files, or to and from a command without a terminal.
+    pub fn transferred(&self) {
+        self.transfer.set(clock::since_boot());
     }
 
     /// Either way, to or from this port; 0 stands for all Unix sockets.
@@ -122,11 +129,11 @@ impl Activity {
     /// When anything was last seen that means use, to tell whether a warning still holds.
     pub fn last_use(&self) -> Option<Duration> {
         let rest = self.rest();
-        let marks = [self.input.at(), self.output.at(), self.heartbeat.at(), rest.ports.newest()];
+        let marks = [&self.input, &self.output, &self.transfer, &self.heartbeat].map(Mark::at);
         let busy = rest.busy.values().map(|(at, _)| Some(*at));
         let gpu = rest.gpu.as_ref().and_then(|gpu| gpu.busy_at);
         let notebook = rest.notebook.as_ref().and_then(|notebook| notebook.used_at);
-        marks.into_iter().chain(busy).chain([gpu, notebook]).flatten().max()
+        marks.into_iter().chain(busy).chain([rest.ports.newest(), gpu, notebook]).flatten().max()
     }
 
     pub fn is_kept_alive(&self) -> bool {
@@ -154,6 +161,7 @@ impl Activity {
             sessions: Sessions { open, last_seen_seconds_ago: if open > 0 { Some(0) } else { self.closed.ago(now) } },
             terminal_input: seen(&self.input),
             terminal_output: seen(&self.output),
+            transfer: seen(&self.transfer),
             forwarded: rest.ports.told(now),
             busy: Busy {
                 sessions: tree(Origin::Session),

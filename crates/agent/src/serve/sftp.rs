@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
+use crate::serve::activity::Activity;
 use crate::serve::outbox::Outbox;
 use crate::serve::sftp::files::Files;
 use crate::serve::sftp::packet::{LARGEST_PACKET, Reply};
@@ -23,10 +24,11 @@ use crate::serve::sftp::packet::{LARGEST_PACKET, Reply};
 const TOGETHER: usize = 16;
 
 /// Until the client has no more requests.
-pub async fn serve(outbox: &Arc<Outbox>, home: PathBuf) -> io::Result<()> {
+pub async fn serve(outbox: &Arc<Outbox>, home: PathBuf, activity: &Activity) -> io::Result<()> {
     let mut files = Files::new(home);
     let mut arrived = BytesMut::new();
     while let Some(piece) = outbox.inbox.next().await {
+        activity.transferred();
         arrived.extend_from_slice(&piece);
         loop {
             let requests = take(&mut arrived)?;

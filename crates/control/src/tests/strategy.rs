@@ -97,7 +97,7 @@ fn forwarded() -> impl Strategy<Value = Forwarded> {
 
 fn signals() -> BoxedStrategy<Signals> {
     let ids = (bounded(), bounded(), any::<u64>(), any::<u64>());
-    let people = (any::<u32>(), of(any::<u64>()), seen(), seen(), seen());
+    let people = (any::<u32>(), of(any::<u64>()), seen(), seen(), seen(), seen());
     let keep_alive =
         (any::<u64>(), of(bounded())).prop_map(|(remaining_seconds, reason)| KeepAlive { remaining_seconds, reason });
     let machine = (
@@ -110,7 +110,7 @@ fn signals() -> BoxedStrategy<Signals> {
     (ids.boxed(), people.boxed(), machine.boxed())
         .prop_map(|(ids, people, machine)| {
             let (agent_boot, container_boot, up_seconds, oom_kills) = ids;
-            let (open, last_seen_seconds_ago, terminal_input, terminal_output, heartbeat) = people;
+            let (open, last_seen_seconds_ago, terminal_input, terminal_output, transfer, heartbeat) = people;
             let (forwarded, (sessions, entrypoint, others), gpu, jupyter, keep_alive) = machine;
             Signals {
                 agent_boot,
@@ -119,6 +119,7 @@ fn signals() -> BoxedStrategy<Signals> {
                 sessions: Sessions { open, last_seen_seconds_ago },
                 terminal_input,
                 terminal_output,
+                transfer,
                 forwarded,
                 busy: Busy { sessions, entrypoint, others },
                 gpu,

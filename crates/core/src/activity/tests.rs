@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use odc_control::{BusyTree, Forwarded, Gpu, JupyterSignal, KeepAlive, Seen, Sessions, Signals};
+use odc_control::{BusyTree, Forwarded, Gpu, IdleAction, JupyterSignal, KeepAlive, Seen, Sessions, Signals};
 use proptest::prelude::*;
 
-use super::{Policy, Signal, Verdict, decide};
+use super::{Policy, Signal, Verdict, decide, warning};
 
 const LIMIT: u64 = 1800;
 
@@ -30,6 +30,7 @@ fn see(signals: &mut Signals, signal: Signal, ago: u64) {
     match signal {
         Signal::TerminalInput => signals.terminal_input = seen,
         Signal::TerminalOutput => signals.terminal_output = seen,
+        Signal::Transfer => signals.transfer = seen,
         Signal::Forwarded => signals.forwarded.push(Forwarded { port: 8888, bytes: 1, last_seen_seconds_ago }),
         Signal::SessionProcesses => signals.busy.sessions = tree,
         Signal::EntrypointProcesses => signals.busy.entrypoint = tree,
@@ -50,6 +51,7 @@ fn check(signals: &Signals, expect: &str) {
 fn reasons_can_be_read() {
     check(&with(Signal::TerminalInput, 185), "terminal input 3 min ago");
     check(&with(Signal::TerminalOutput, 5), "terminal output 5 s ago");
+    check(&with(Signal::Transfer, 60), "file transfer or command 1 min ago");
     check(&with(Signal::Forwarded, 60), "traffic on forwarded port 8888 1 min ago");
     check(&with(Signal::SessionProcesses, 12), "busy process of a session (python3) 12 s ago");
     check(&with(Signal::EntrypointProcesses, 12), "busy process of the entrypoint (python3) 12 s ago");
@@ -122,6 +124,15 @@ fn what_a_policy_leaves_out_does_not_count() {
     assert!(!decide(Ok(&with(Signal::TerminalInput, 0)), &policy).is_idle());
     // What cannot be known never counts against the user.
     assert!(!decide(Ok(&with(Signal::AgentStart, 0)), &policy).is_idle());
+}
+
+#[test]
+fn a_warning_says_what_happens_when_and_how_to_keep_it() {
+    let warn = |action| warning("ada-1", action, Duration::from_secs(300), Duration::from_secs(1500));
+    let text = warn(IdleAction::Hibernate).unwrap();
+    assert!(text.starts_with("ada-1 will be put to sleep in 5 min, because nobody used it for 25 min. "), "{text}");
+    assert!(text.ends_with("or run odc-keep-alive.") && warn(IdleAction::End).unwrap().contains("ended in"));
+    assert_eq!(warn(IdleAction::None), None);
 }
 
 fn signal() -> impl Strategy<Value = Signal> {

@@ -79,6 +79,7 @@ fn signals(signals: &Signals) -> Vec<(String, String, String)> {
         row("terminal input", signals.terminal_input.last_seen_seconds_ago, String::new()),
         row("terminal output", signals.terminal_output.last_seen_seconds_ago, String::new()),
     ];
+    rows.push(row("files and commands", signals.transfer.last_seen_seconds_ago, String::new()));
     let newest = signals.forwarded.iter().filter_map(|port| port.last_seen_seconds_ago).min();
     let ports: Vec<String> =
         signals.forwarded.iter().take(3).map(|port| format!("{}: {}", port.port, size(port.bytes))).collect();

@@ -82,6 +82,7 @@ Jupyter               http://127.0.0.1:8888/lab?token=abc
 SIGNAL                        LAST SEEN         DETAILS
 terminal input                3 min ago
 terminal output               now
+files and commands            never
 forwarded ports               1 min ago         8888: 1.0 MiB
 processes of sessions         12 s ago          python3
 processes of the entrypoint   never

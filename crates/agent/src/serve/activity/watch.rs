@@ -17,6 +17,8 @@ use crate::serve::activity::process::{self, Sample};
 use crate::serve::activity::{Activity, gpu, memory, notebook};
 
 const PROCESSES: Duration = Duration::from_secs(15);
+/// Between the first two looks, so that who asks a new agent is told something.
+const SOON: Duration = Duration::from_secs(2);
 const GPUS: Duration = Duration::from_secs(30);
 const MEMORY: Duration = Duration::from_secs(2);
 
@@ -30,6 +32,7 @@ const OF_A_SESSION: &[u8] = b"SSH_CONNECTION=";
 pub async fn processes(activity: Arc<Activity>, notebook: impl Fn() -> Option<u32>) {
     let mut look = Look::default();
     let mut looked_at = clock::since_boot();
+    let mut pause = SOON;
     loop {
         let (leaders, notebook) = (activity.leaders(), notebook());
         let begun = Instant::now();
@@ -51,7 +54,8 @@ pub async fn processes(activity: Arc<Activity>, notebook: impl Fn() -> Option<u3
             }
         }
         activity.forget_leaders(&gone);
-        sleep(PROCESSES.max(begun.elapsed() * SHARE)).await;
+        sleep(pause.max(begun.elapsed() * SHARE)).await;
+        pause = PROCESSES;
     }
 }
 

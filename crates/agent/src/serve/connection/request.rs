@@ -110,9 +110,10 @@ impl Connection {
     }
 
     pub(super) fn start_sftp(&mut self, id: ChannelId, link: &Link) -> bool {
+        let activity = Arc::clone(&self.served.activity);
         let Some((outbox, _)) = self.take(id, link) else { return false };
         tokio::spawn(async move {
-            let code = match sftp::serve(&outbox, Account::look_up().home).await {
+            let code = match sftp::serve(&outbox, Account::look_up().home, &activity).await {
                 Ok(()) => 0,
                 Err(_) => 1,
             };
@@ -194,7 +195,7 @@ impl Run {
                 let words = served.terminals.open();
                 carry::terminal(child, &leader, terminal, words, &outbox, &served.activity).await
             }
-            None => carry::pipes(child, &leader, &outbox).await,
+            None => carry::pipes(child, &leader, &outbox, &served.activity).await,
         }
     }
 }

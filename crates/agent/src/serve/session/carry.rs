@@ -33,10 +33,16 @@ impl Drop for Bound {
 
 /// As sshd does it: the client learns how the process ended, but the channel stays until the last one that could write to
 /// it is gone.
-pub async fn pipes(mut child: Child, leader: &Leader, outbox: &Arc<Outbox>) -> Result<(), Gone> {
-    let _input = child.stdin.take().map(|stdin| Bound(tokio::spawn(feed(Arc::clone(outbox), stdin))));
+pub async fn pipes(
+    mut child: Child,
+    leader: &Leader,
+    outbox: &Arc<Outbox>,
+    activity: &Arc<Activity>,
+) -> Result<(), Gone> {
+    let stdin = child.stdin.take();
+    let _input = stdin.map(|stdin| Bound(tokio::spawn(feed(Arc::clone(outbox), stdin, Arc::clone(activity)))));
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let outputs = async { tokio::join!(drain(stdout, outbox, false), drain(stderr, outbox, true)) };
+    let outputs = async { tokio::join!(drain(stdout, outbox, activity, false), drain(stderr, outbox, activity, true)) };
     tokio::pin!(outputs);
     let status = tokio::select! {
         (out, err) = &mut outputs => {
@@ -75,8 +81,9 @@ async fn ended(child: &mut Child, outbox: &Outbox) -> Result<ExitStatus, Gone> {
 }
 
 /// What the client sends, until it has no more or the process wants no more.
-async fn feed(outbox: Arc<Outbox>, mut stdin: ChildStdin) {
+async fn feed(outbox: Arc<Outbox>, mut stdin: ChildStdin, activity: Arc<Activity>) {
     while let Some(piece) = outbox.inbox.next().await {
+        activity.transferred();
         if stdin.write_all(&piece).await.is_err() {
             break;
         }
@@ -85,7 +92,12 @@ async fn feed(outbox: Arc<Outbox>, mut stdin: ChildStdin) {
     outbox.inbox.discard().await;
 }
 
-async fn drain(output: Option<impl AsyncRead + Unpin>, outbox: &Outbox, error: bool) -> Result<(), Gone> {
+async fn drain(
+    output: Option<impl AsyncRead + Unpin>,
+    outbox: &Outbox,
+    activity: &Activity,
+    error: bool,
+) -> Result<(), Gone> {
     let Some(mut output) = output else { return Ok(()) };
     let mut buffer = BytesMut::new();
     loop {
@@ -95,6 +107,7 @@ async fn drain(output: Option<impl AsyncRead + Unpin>, outbox: &Outbox, error: b
             Ok(_) if error => outbox.send_error(buffer.split().freeze()).await?,
             Ok(_) => outbox.send(buffer.split().freeze()).await?,
         }
+        activity.transferred();
     }
 }
 
