@@ -174,6 +174,7 @@ pub(super) fn named(signal: Signal) -> &'static str {
     match signal {
         Signal::TerminalInput => "somebody typed",
         Signal::TerminalOutput => "a terminal showed something new",
+        Signal::Transfer => "files were copied, or a command ran",
         Signal::Forwarded => "a forwarded port carried data",
         Signal::SessionProcesses => "a session's process was busy",
         Signal::EntrypointProcesses => "the image's own program was busy",
