@@ -14,6 +14,7 @@ pub mod control;
 pub mod deadline;
 pub mod flow;
 pub mod forward;
+pub mod gang;
 pub mod inbox;
 pub mod intake;
 pub mod jupyter;
@@ -34,6 +35,7 @@ pub mod terminals;
 pub mod transport;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -76,6 +78,10 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
         PrivateKey::read_openssh_file(&host_key).with_context(|| format!("reading {}", host_key.display()))?;
     anyhow::ensure!(host_key.algorithm() == Algorithm::Ed25519, "the host key must be an ed25519 key");
     let (access, unusable) = Access::begin(keys, control_cas, &state);
+    let hosts = std::env::var("ODC_HOSTS").unwrap_or_default();
+    if let Err(error) = gang::prepare(keys, &state, Path::new(gang::EVERYBODYS), &hosts) {
+        journal.say(format!("the nodes of this server cannot log in to each other: {error}"));
+    }
     for line in unusable {
         journal.say(format!("not used: {line}"));
     }

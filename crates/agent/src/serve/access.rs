@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::replace::replace;
 use crate::serve::access::list::List;
 use crate::serve::certificate::{self, Principal};
+use crate::serve::gang;
 use crate::state::process::Process;
 
 const FILE: &str = "access.json";
@@ -29,6 +30,8 @@ pub struct Access {
     now: Mutex<Now>,
     changes: watch::Sender<()>,
     file: PathBuf,
+    /// What the nodes of a gang log in to each other with, whatever else is said.
+    gang: Option<String>,
 }
 
 #[derive(Debug)]
@@ -74,10 +77,12 @@ struct Stored {
 }
 
 impl Lists {
-    pub fn parse(said: &odc_control::Access) -> Self {
+    /// `gang` is let in too.
+    pub fn parse(said: &odc_control::Access, gang: Option<&str>) -> Self {
         let odc_control::Access { keys, user_cas, control_cas } = said;
         let list = |lines: &[String]| List::parse(lines.iter().map(String::as_str));
-        Self { keys: list(keys), user_cas: list(user_cas), control_cas: list(control_cas) }
+        let keys = List::parse(keys.iter().map(String::as_str).chain(gang));
+        Self { keys, user_cas: list(user_cas), control_cas: list(control_cas) }
     }
 
     pub fn admits(&self, credential: &Credential) -> bool {
@@ -112,10 +117,11 @@ impl Access {
                 given => given.to_vec(),
             },
         });
-        let lists = Lists::parse(&said);
+        let gang = gang::public_key(keys);
+        let lists = Lists::parse(&said, gang.as_deref());
         let unusable = lists.unusable();
         let now = Mutex::new(Now { said, lists: Arc::new(lists) });
-        (Self { now, changes: watch::Sender::new(()), file }, unusable)
+        (Self { now, changes: watch::Sender::new(()), file, gang }, unusable)
     }
 
     /// Replaces everything at once. Connections of those who are not admitted any more end within a second.
@@ -124,7 +130,7 @@ impl Access {
         if count > list::MOST {
             return Err(Refused::Many(count));
         }
-        let lists = Lists::parse(&list);
+        let lists = Lists::parse(&list, self.gang.as_deref());
         let unusable = lists.unusable();
         let stored = Stored { init: Process::init(), access: list };
         let kept = serde_json::to_vec(&stored)

@@ -95,6 +95,8 @@ async fn a_gang_meets_on_two_nodes() -> anyhow::Result<()> {
         let hear = format!("exec bash -c '{}' 2>/dev/null", hear.replace('\'', "'\\''"));
         let (_, heard) = tokio::try_join!(demo.inside("gang-0", listen), demo.inside("gang-1", &hear))?;
         assert_eq!(heard, "hello from rank 0 of 2");
+        // They log in to each other without a question.
+        assert_eq!(demo.inside("gang-0", "ssh gang-1 hostname; ssh $(echo $ODC_HOSTS | cut -d, -f1) hostname").await?, "gang-1\ngang-0\n");
         for (pod, rank) in [("gang-0", "0"), ("gang-1", "1")] {
             assert_eq!(demo.inside(pod, "printf $NODE_RANK; getent hosts $MASTER_ADDR >/dev/null; wc -l < $ODC_HOSTFILE").await?, format!("{rank}2\n"));
             let devices = demo.inside(pod, "printf %s $NVIDIA_VISIBLE_DEVICES").await?;
