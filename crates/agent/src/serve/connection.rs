@@ -106,7 +106,6 @@ impl Connection {
             return Ok(());
         }
         let Client { handle, inboxes, activity } = client;
-        let channel = channel.split().1;
         // Held from now on, so that waiting connections count.
         inboxes.open(channel.id());
         tokio::spawn(async move {
@@ -115,7 +114,7 @@ impl Connection {
                 reply.accept().await;
                 carry(channel, handle, inboxes, link, count).await;
             } else {
-                inboxes.close(channel.id());
+                inboxes.remove(channel.id());
                 reply.reject(ChannelOpenFailure::ConnectFailed).await;
             }
         });
@@ -242,8 +241,13 @@ impl Handler for Connection {
     }
 
     async fn channel_close(&mut self, id: ChannelId, _: &mut Link) -> Result<(), russh::Error> {
-        self.sessions.remove(&id);
-        self.inboxes.close(id);
+        let session = self.sessions.remove(&id);
+        if session.is_some_and(|session| session.channel.is_some()) {
+            // Nothing was ever started.
+            self.inboxes.remove(id);
+        } else if let Some(inbox) = self.inboxes.get(id) {
+            inbox.close();
+        }
         Ok(())
     }
 
@@ -361,7 +365,7 @@ impl Handler for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.inboxes.close_all();
+        self.inboxes.remove_all();
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use russh::ChannelWriteHalf;
+use russh::Channel;
 use russh::server::{Handle, Msg};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
@@ -80,8 +80,10 @@ impl Count {
     }
 }
 
-/// Until both sides have said all, or one is gone.
-pub async fn carry(channel: ChannelWriteHalf<Msg>, handle: Handle, inboxes: Inboxes, link: Link, count: Count) {
+/// Until both sides have said all, or one is gone. What the client sends comes by its inbox; the channel's own way for
+/// that is given up at once, because the whole connection would wait for whoever did not read it.
+pub async fn carry(channel: Channel<Msg>, handle: Handle, inboxes: Inboxes, link: Link, count: Count) {
+    let (_, channel) = channel.split();
     let outbox = Outbox::new(channel, handle, inboxes);
     let carried = match link {
         Link::Tcp(mut stream) => {
@@ -130,9 +132,14 @@ async fn both_ways(
         outbox.end().await;
         Ok(())
     };
-    tokio::pin!(inwards, outwards);
+    let outwards = async {
+        tokio::select! {
+            done = outwards => done,
+            () = outbox.inbox.closed() => Err(Gone),
+        }
+    };
     tokio::select! {
-        done = async { tokio::join!(&mut inwards, &mut outwards).1 } => done,
-        () = outbox.inbox.closed() => Err(Gone),
+        ((), done) = async { tokio::join!(inwards, outwards) } => done,
+        () = outbox.inbox.gone() => Err(Gone),
     }
 }

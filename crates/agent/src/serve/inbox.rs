@@ -18,7 +18,16 @@ const PIECE: usize = 32 << 10;
 pub struct Inbox {
     kept: Mutex<Kept>,
     changed: Notify,
-    closed: watch::Sender<bool>,
+    client: watch::Sender<Client>,
+}
+
+/// Whether somebody is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    There,
+    /// Closed the channel: takes nothing any more, but what it had sent counts.
+    Closed,
+    Gone,
 }
 
 #[derive(Debug, Default)]
@@ -30,7 +39,7 @@ struct Kept {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { kept: Mutex::default(), changed: Notify::new(), closed: watch::Sender::new(false) }
+        Self { kept: Mutex::default(), changed: Notify::new(), client: watch::Sender::new(Client::There) }
     }
 }
 
@@ -55,19 +64,32 @@ impl Inbox {
         self.changed.notify_one();
     }
 
-    /// There is no client any more.
+    /// The client has closed the channel.
     pub fn close(&self) {
-        let mut kept = self.kept();
-        *kept = Kept { ended: true, ..Kept::default() };
-        drop(kept);
-        self.closed.send_replace(true);
+        self.end();
+        self.client.send_if_modified(|client| {
+            let was_there = *client == Client::There;
+            *client = if was_there { Client::Closed } else { *client };
+            was_there
+        });
+    }
+
+    /// There is no client any more, so what it sent is of no use.
+    pub fn drop_all(&self) {
+        *self.kept() = Kept { ended: true, ..Kept::default() };
+        self.client.send_replace(Client::Gone);
         self.changed.notify_one();
     }
 
-    /// Waits for the end of the channel.
+    /// Waits until nothing can be sent to the client any more.
     pub async fn closed(&self) {
         // We hold the sender, so there is nothing to fail.
-        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+        let _ = self.client.subscribe().wait_for(|client| *client != Client::There).await;
+    }
+
+    /// Waits until there is nobody for whom anything would be done.
+    pub async fn gone(&self) {
+        let _ = self.client.subscribe().wait_for(|client| *client == Client::Gone).await;
     }
 
     pub fn bytes(&self) -> usize {
@@ -114,15 +136,16 @@ impl Inboxes {
         self.all().get(&id).cloned()
     }
 
-    pub fn close(&self, id: ChannelId) {
+    /// Nobody reads it any more.
+    pub fn remove(&self, id: ChannelId) {
         if let Some(inbox) = self.all().remove(&id) {
-            inbox.close();
+            inbox.drop_all();
         }
     }
 
-    pub fn close_all(&self) {
+    pub fn remove_all(&self) {
         for (_, inbox) in self.all().drain() {
-            inbox.close();
+            inbox.drop_all();
         }
     }
 
@@ -197,11 +220,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_channel_has_nothing_to_say() {
+    async fn what_was_sent_before_the_channel_was_closed_counts() {
         let inbox = Inbox::default();
-        inbox.put(b"never read");
+        inbox.put(b"last words");
         inbox.close();
         inbox.closed().await;
+        assert_eq!(inbox.next().await.unwrap(), b"last words");
+        assert_eq!(inbox.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn who_is_gone_has_nothing_to_say() {
+        let inbox = Inbox::default();
+        inbox.put(b"never read");
+        inbox.drop_all();
+        inbox.close();
+        inbox.gone().await;
         assert_eq!((inbox.next().await, inbox.bytes()), (None, 0));
     }
 }

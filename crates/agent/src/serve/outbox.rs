@@ -74,7 +74,7 @@ impl Outbox {
 
     pub async fn close(&self) {
         let _ = self.channel.close().await;
-        self.inboxes.close(self.id);
+        self.inboxes.remove(self.id);
     }
 
     /// Both ways as one, for protocols that are spoken on a channel.

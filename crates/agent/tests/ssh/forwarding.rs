@@ -1,6 +1,6 @@
 //! Connections through the connection.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
@@ -69,18 +69,11 @@ fn a_port_of_the_client_is_reached_from_the_server() {
 fn a_free_port_is_found_and_told_and_given_back() {
     let server = Server::start();
     let near = mirror();
-    let mut client = Running::start(
-        server.ssh(&["-o", "LogLevel=INFO", "-N", "-R", &format!("0:127.0.0.1:{near}")]).stderr(Stdio::piped()),
-    );
-    let mut said = Vec::new();
-    let mut byte = [0];
-    let mut stderr = client.0.stderr.take().unwrap();
-    while byte != *b"\n" {
-        stderr.read_exact(&mut byte).unwrap();
-        said.extend_from_slice(&byte);
-    }
-    let said = String::from_utf8(said).unwrap();
-    let port = said.split_whitespace().find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+    let words = ["-v", "-N", "-R", &format!("0:127.0.0.1:{near}")];
+    let mut client = Running::start(server.ssh(&words).stderr(Stdio::piped()));
+    let said = BufReader::new(client.0.stderr.take().unwrap());
+    let told = said.lines().map_while(Result::ok).find(|line| line.contains("Allocated port")).unwrap();
+    let port = told.split_whitespace().find_map(|word| word.parse().ok()).unwrap();
     through(connect(port));
     drop(client);
     eventually("the port is closed", || TcpStream::connect(("127.0.0.1", port)).is_err().then_some(()));

@@ -25,7 +25,9 @@ fn jobs_survive_the_end_of_serve_and_people_are_soon_back() {
     if has_tmux {
         server.said("tmux -S $HOME/tmux new-session -d 'sleep 1000'");
     }
-    let mut client = Running::start(server.ssh(&[]).arg("sleep 1000"));
+    let mark = server.path("in").display().to_string();
+    let mut client = Running::start(server.ssh(&[]).arg(format!("touch {mark}; sleep 1000")));
+    eventually("the client is in", || server.path("in").exists().then_some(()));
     let killed = serve(&server).unwrap();
     let done = Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap();
     assert!(done.success());
@@ -61,6 +63,7 @@ fn an_image_with_nothing_says_so_and_still_takes_files_and_connections() {
     let bare = "
         mkdir -p $R/proc $R/dev; touch $R/odc-agent
         mount --bind $R $R; mount --bind $AGENT $R/odc-agent; mount -t proc proc $R/proc
+        for file in null random urandom; do touch $R/dev/$file; mount --bind /dev/$file $R/dev/$file; done
         exec chroot $R \"$@\"";
     let server = Plan::new().wrapper(bare).start();
     for client in [&mut server.ssh(&[]), server.ssh(&[]).arg("true")] {

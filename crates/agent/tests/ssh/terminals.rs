@@ -129,7 +129,8 @@ fn who_hangs_up_hangs_up_on_the_shell() {
     let server = Server::start();
     let mut screen = Screen::start(&server.ssh(&[]), 24, 80);
     let mark = server.path("hung-up").display().to_string();
-    screen.types(&format!("trap 'echo yes > {mark}' HUP; echo re''ady\n"));
+    screen
+        .types(&format!("sh -c 'trap \"echo yes > {mark}; exit\" HUP; echo re\"\"ady; while :; do sleep 0.1; done'\n"));
     screen.sees("ready\r\n");
     drop(screen);
     server.wait_for_text("hung-up", "yes");

@@ -117,8 +117,8 @@ impl Connection {
                 Ok(()) => 0,
                 Err(_) => 1,
             };
-            outbox.end().await;
             outbox.exit_code(code).await;
+            outbox.end().await;
             outbox.close().await;
         });
         true
@@ -129,8 +129,8 @@ impl Connection {
         let Some((outbox, _)) = self.take(id, link) else { return false };
         tokio::spawn(async move {
             let code = u32::from(control::serve(outbox.stream(), served).await.is_err());
-            outbox.end().await;
             outbox.exit_code(code).await;
+            outbox.end().await;
             outbox.close().await;
         });
         true
@@ -202,8 +202,8 @@ impl Run {
 
 async fn fail(outbox: &Outbox, why: String, code: u32) -> Result<(), Gone> {
     outbox.send_error(Bytes::from(why)).await?;
-    outbox.end().await;
     outbox.exit_code(code).await;
+    outbox.end().await;
     Ok(())
 }
 

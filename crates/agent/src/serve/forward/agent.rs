@@ -60,7 +60,7 @@ async fn accept(listener: UnixListener, client: Client) {
         tokio::spawn(async move {
             if let Ok(channel) = handle.channel_open_agent().await {
                 let count = Count { activity, port: None };
-                carry(channel.split().1, handle, inboxes, Link::Unix(stream), count).await;
+                carry(channel, handle, inboxes, Link::Unix(stream), count).await;
             }
         });
     }

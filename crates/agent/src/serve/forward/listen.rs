@@ -134,7 +134,7 @@ async fn accept_tcp(listener: TcpListener, client: Client, address: String, port
             // If the client wants none, the connection ends here.
             if let Ok(channel) = opened {
                 let count = Count { activity, port: Some(port) };
-                carry(channel.split().1, handle, inboxes, Link::Tcp(stream), count).await;
+                carry(channel, handle, inboxes, Link::Tcp(stream), count).await;
             }
         });
     }
@@ -151,7 +151,7 @@ async fn accept_unix(listener: UnixListener, client: Client, path: String) {
             let Client { handle, inboxes, activity } = client;
             if let Ok(channel) = handle.channel_open_forwarded_streamlocal(path).await {
                 let count = Count { activity, port: None };
-                carry(channel.split().1, handle, inboxes, Link::Unix(stream), count).await;
+                carry(channel, handle, inboxes, Link::Unix(stream), count).await;
             }
         });
     }

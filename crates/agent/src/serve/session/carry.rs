@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::serve::activity::Activity;
+use crate::serve::inbox::Inbox;
 use crate::serve::outbox::{Gone, Outbox};
 use crate::serve::session::process::Leader;
 use crate::serve::session::terminal::Terminal;
@@ -32,25 +33,28 @@ impl Drop for Bound {
 }
 
 /// As sshd does it: the client learns how the process ended, but the channel stays until the last one that could write to
-/// it is gone.
+/// it is gone. The end of the data comes last, because a client that knows it may close the channel, and then there is no
+/// way to tell it how the process ended.
 pub async fn pipes(
     mut child: Child,
     leader: &Leader,
     outbox: &Arc<Outbox>,
     activity: &Arc<Activity>,
 ) -> Result<(), Gone> {
-    let stdin = child.stdin.take();
-    let _input = stdin.map(|stdin| Bound(tokio::spawn(feed(Arc::clone(outbox), stdin, Arc::clone(activity)))));
+    // What was sent is delivered, also when the client has left: it ends with the process, if not before.
+    if let Some(stdin) = child.stdin.take() {
+        tokio::spawn(feed(Arc::clone(&outbox.inbox), stdin, Arc::clone(activity)));
+    }
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let outputs = async { tokio::join!(drain(stdout, outbox, activity, false), drain(stderr, outbox, activity, true)) };
     tokio::pin!(outputs);
     let status = tokio::select! {
         (out, err) = &mut outputs => {
             out.and(err)?;
-            outbox.end().await;
             let status = ended(&mut child, outbox).await?;
             leader.ended();
-            return finish(outbox, status).await;
+            finish(outbox, status).await;
+            return Ok(());
         }
         status = child.wait() => status.map_err(|_| Gone)?,
         () = outbox.inbox.closed() => return Err(Gone),
@@ -58,8 +62,8 @@ pub async fn pipes(
     leader.ended();
     if let Ok((out, err)) = timeout(LAST_WORDS, &mut outputs).await {
         out.and(err)?;
-        outbox.end().await;
-        return finish(outbox, status).await;
+        finish(outbox, status).await;
+        return Ok(());
     }
     outbox.exit(status).await;
     let (out, err) = outputs.await;
@@ -68,9 +72,9 @@ pub async fn pipes(
     Ok(())
 }
 
-async fn finish(outbox: &Outbox, status: ExitStatus) -> Result<(), Gone> {
+async fn finish(outbox: &Outbox, status: ExitStatus) {
     outbox.exit(status).await;
-    Ok(())
+    outbox.end().await;
 }
 
 async fn ended(child: &mut Child, outbox: &Outbox) -> Result<ExitStatus, Gone> {
@@ -81,15 +85,15 @@ async fn ended(child: &mut Child, outbox: &Outbox) -> Result<ExitStatus, Gone> {
 }
 
 /// What the client sends, until it has no more or the process wants no more.
-async fn feed(outbox: Arc<Outbox>, mut stdin: ChildStdin, activity: Arc<Activity>) {
-    while let Some(piece) = outbox.inbox.next().await {
+async fn feed(inbox: Arc<Inbox>, mut stdin: ChildStdin, activity: Arc<Activity>) {
+    while let Some(piece) = inbox.next().await {
         activity.transferred();
         if stdin.write_all(&piece).await.is_err() {
             break;
         }
     }
     drop(stdin);
-    outbox.inbox.discard().await;
+    inbox.discard().await;
 }
 
 async fn drain(
@@ -147,8 +151,7 @@ pub async fn terminal(
         None => ended(&mut child, outbox).await?,
     };
     leader.ended();
-    outbox.end().await;
-    outbox.exit(status).await;
+    finish(outbox, status).await;
     Ok(())
 }
 
