@@ -2,6 +2,7 @@
 //! file, because everything else on the connection would wait too.
 
 mod attend;
+mod direct;
 mod request;
 
 pub use attend::{Stranger, attend};
@@ -21,16 +22,13 @@ use crate::serve::access::Credential;
 use crate::serve::activity::SessionMark;
 use crate::serve::certificate::Principal;
 use crate::serve::flow;
+use crate::serve::forward::Target;
 use crate::serve::forward::listen::{Client, Listeners};
-use crate::serve::forward::{Count, Target, carry};
 use crate::serve::inbox::Inboxes;
 use crate::serve::served::Served;
 use crate::serve::session::process::Leaders;
 use crate::serve::session::terminal::Size;
 use crate::serve::session::{Session, Wanted};
-
-/// On one connection.
-const MOST_CHANNELS: usize = 200;
 
 pub struct Connection {
     served: Arc<Served>,
@@ -82,43 +80,6 @@ impl Connection {
 
     fn client(&self, link: &Link) -> Client {
         Client { handle: link.handle(), inboxes: self.inboxes.clone(), activity: Arc::clone(&self.served.activity) }
-    }
-
-    /// Whether there is room for one more channel.
-    fn has_room(&mut self) -> bool {
-        self.sessions.retain(|id, _| self.inboxes.get(*id).is_some());
-        self.inboxes.len() < MOST_CHANNELS
-    }
-
-    async fn direct(
-        &mut self,
-        channel: Channel<Msg>,
-        target: Target,
-        reply: ChannelOpenHandle,
-        client: Client,
-    ) -> Result<(), russh::Error> {
-        if !self.is_user() {
-            reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await;
-            return Ok(());
-        }
-        if !self.has_room() {
-            reply.reject(ChannelOpenFailure::ResourceShortage).await;
-            return Ok(());
-        }
-        let Client { handle, inboxes, activity } = client;
-        // Held from now on, so that waiting connections count.
-        inboxes.open(channel.id());
-        tokio::spawn(async move {
-            let count = Count { activity, port: target.port() };
-            if let Ok(link) = target.connect().await {
-                reply.accept().await;
-                carry(channel, handle, inboxes, link, count).await;
-            } else {
-                inboxes.remove(channel.id());
-                reply.reject(ChannelOpenFailure::ConnectFailed).await;
-            }
-        });
-        Ok(())
     }
 }
 

@@ -24,7 +24,12 @@ pub struct Outbox {
     handle: Handle,
     pub inbox: Arc<Inbox>,
     inboxes: Inboxes,
+    codes_only: bool,
 }
+
+/// What clients of OpenSSH begin with. Theirs know nothing of signals and say 255 to them; with a code as in a shell,
+/// people see which it was. Others know signals, and one of them takes both for a mistake.
+const CODES_ONLY: &[u8] = b"SSH-2.0-OpenSSH";
 
 /// The client is not there any more.
 #[derive(Debug)]
@@ -35,7 +40,13 @@ impl Outbox {
     pub fn new(channel: ChannelWriteHalf<Msg>, handle: Handle, inboxes: Inboxes) -> Self {
         let id = channel.id();
         let inbox = inboxes.open(id);
-        Self { id, channel, handle, inbox, inboxes }
+        Self { id, channel, handle, inbox, inboxes, codes_only: false }
+    }
+
+    /// With the name of the client's software.
+    #[must_use]
+    pub fn for_client(self, software: &[u8]) -> Self {
+        Self { codes_only: software.starts_with(CODES_ONLY), ..self }
     }
 
     pub async fn send(&self, data: Bytes) -> Result<(), Gone> {
@@ -59,11 +70,11 @@ impl Outbox {
     }
 
     pub async fn exit(&self, status: ExitStatus) {
-        if let Some(signal) = status.signal() {
+        if let Some(signal) = status.signal().filter(|_| !self.codes_only) {
             let core = status.core_dumped();
             let _ = self.handle.exit_signal_request(self.id, name(signal), core, String::new(), String::new()).await;
+            return;
         }
-        // Many clients know only codes, so those who were ended by a signal have one too, as in a shell.
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         self.exit_code(u32::try_from(code).unwrap_or(255)).await;
     }

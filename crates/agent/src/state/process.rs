@@ -67,4 +67,20 @@ mod tests {
         assert!(!Process { start_ticks: Some(ticks + 1), ..own }.is_there());
         assert!(Process { start_ticks: None, ..own }.is_there());
     }
+
+    #[test]
+    fn one_that_only_waits_to_be_reaped_does_not_run() {
+        assert!(Process::own().runs());
+        assert!(!Process { start_ticks: None, ..Process::own() }.runs());
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let process = Process::of(child.id()).unwrap();
+        assert!(process.runs());
+        drop(child.stdin.take());
+        while process.runs() {
+            std::thread::yield_now();
+        }
+        assert!(process.is_there(), "it is still to be reaped");
+        child.wait().unwrap();
+        assert_eq!(Process::of(process.pid), None);
+    }
 }

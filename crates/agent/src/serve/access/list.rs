@@ -80,6 +80,7 @@ fn key(line: &str) -> Result<KeyData, Unusable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT";
     const SMALL: &str = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDXx1a0fTmkw3X8Yg1i3dvZ3rVqm8CqGm5m0M5cXVxgC0Nw0mXnKJ9i7f6m5kF8b2d0QzN0b3Jl";
@@ -109,6 +110,14 @@ mod tests {
     fn a_certificate_is_not_a_key() {
         let list = List::parse(["ssh-ed25519-cert-v01@openssh.com AAAAIHNzaC1lZDI1NTE5LWNlcnQtdjAxQG9wZW5zc2guY29t"]);
         assert_eq!(list.unusable, [(1, Unusable::NotAKey)]);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_said_each_line_is_a_key_or_has_a_reason(lines in proptest::collection::vec("(ssh-[a-z0-9]{1,8} )?\\PC{0,60}", 0..8)) {
+            let list = List::parse(lines.iter().map(String::as_str));
+            prop_assert!(list.keys.len() + list.unusable.len() <= lines.len());
+        }
     }
 
     #[test]

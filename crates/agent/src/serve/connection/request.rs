@@ -88,7 +88,8 @@ impl Connection {
     fn take(&mut self, id: ChannelId, link: &Link) -> Option<(Arc<Outbox>, &mut Session)> {
         let session = self.sessions.get_mut(&id)?;
         let channel = session.channel.take()?;
-        Some((Arc::new(Outbox::new(channel, link.handle(), self.inboxes.clone())), session))
+        let outbox = Outbox::new(channel, link.handle(), self.inboxes.clone()).for_client(link.remote_sshid());
+        Some((Arc::new(outbox), session))
     }
 
     pub(super) fn start(&mut self, id: ChannelId, wanted: Wanted, link: &Link) -> bool {
