@@ -9,7 +9,7 @@ use std::thread;
 use crate::server::{Running, Server, eventually, noise};
 
 /// Answers each connection with what it got, once that is all.
-fn mirror() -> u16 {
+pub fn mirror() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -26,11 +26,11 @@ fn reflect(mut stream: TcpStream) {
     let _ = stream.write_all(&all);
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn through(mut stream: TcpStream) {
+pub fn through(mut stream: TcpStream) {
     let data = noise(3 << 20);
     let (mut writer, sent) = (stream.try_clone().unwrap(), data.clone());
     let writing = thread::spawn(move || {
@@ -45,6 +45,23 @@ fn through(mut stream: TcpStream) {
 
 fn connect(port: u16) -> TcpStream {
     eventually("the port is open", || TcpStream::connect(("127.0.0.1", port)).ok())
+}
+
+/// A connection to a port of the server by way of one where the client speaks SOCKS.
+pub fn socks(near: u16, far: u16) -> TcpStream {
+    let mut stream = connect(near);
+    stream.write_all(&[5, 1, 0]).unwrap();
+    let mut answer = [0; 2];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, [5, 0]);
+    let mut request = vec![5, 1, 0, 3, 9];
+    request.extend_from_slice(b"localhost");
+    request.extend_from_slice(&far.to_be_bytes());
+    stream.write_all(&request).unwrap();
+    let mut answer = [0; 10];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..2], [5, 0]);
+    stream
 }
 
 #[test]
@@ -84,19 +101,7 @@ fn any_port_is_reached_by_socks() {
     let server = Server::start();
     let (far, near) = (mirror(), free_port());
     let _client = Running::start(&mut server.ssh(&["-N", "-D", &near.to_string()]));
-    let mut stream = connect(near);
-    stream.write_all(&[5, 1, 0]).unwrap();
-    let mut answer = [0; 2];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(answer, [5, 0]);
-    let mut request = vec![5, 1, 0, 3, 9];
-    request.extend_from_slice(b"localhost");
-    request.extend_from_slice(&far.to_be_bytes());
-    stream.write_all(&request).unwrap();
-    let mut answer = [0; 10];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(answer[..2], [5, 0]);
-    through(stream);
+    through(socks(near, far));
 }
 
 #[test]

@@ -4,7 +4,9 @@
 #![expect(clippy::print_stderr, reason = "a failed test shows what its server said")]
 
 mod certificates;
+mod clients;
 mod commands;
+mod editor;
 mod files;
 mod forwarding;
 mod login;
