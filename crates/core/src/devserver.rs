@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause, Limits, Phase};
+use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, DevServerUser, HibernationCause, Limits, Phase};
 
 use crate::plan::{Again, Event, Write};
 use crate::seen::{Child, Node, Pod};
@@ -83,6 +83,9 @@ pub struct Seen<'a> {
     pub held: Option<(Phase, Timestamp)>,
     /// Somebody wants to put it to sleep just now.
     pub sleep: Option<HibernationCause>,
+    /// Its owner, and the other users it lets in, as far as they exist.
+    pub owner: Option<&'a DevServerUser>,
+    pub guests: Vec<&'a DevServerUser>,
     /// What the agents of its pods were told and said.
     pub agents: Agents,
     /// Public keys of those whose word the agents take for the operator's.

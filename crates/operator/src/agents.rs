@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use odc_api::v1alpha1::DevServer;
-use odc_control::{About, Reply, Request, Signals, Text};
+use odc_control::{About, Outcome, Reply, Request, Signals, Text};
 use odc_core::devserver::agents::{AgentSeen, Answer, Call, Failed, Quiesce, Say, Told};
 use tokio::sync::Semaphore;
 
@@ -19,6 +19,8 @@ use dial::Dial;
 
 /// Conversations at once. Each is a key exchange; more would only take the time from the others.
 const AT_ONCE: usize = 16;
+/// Stops at once. They take as long as people's own scripts, so they have room of their own.
+const STOPS_AT_ONCE: usize = 128;
 /// For everything that is answered from memory.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -26,20 +28,36 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub struct Calls {
     under_way: Mutex<HashSet<(String, &'static str)>>,
     at_once: Semaphore,
+    stops: Semaphore,
     key: dial::Key,
 }
 
 impl Calls {
     pub fn new() -> anyhow::Result<Self> {
-        Ok(Self { under_way: Mutex::default(), at_once: Semaphore::new(AT_ONCE), key: dial::Key::fresh()? })
+        Ok(Self {
+            under_way: Mutex::default(),
+            at_once: Semaphore::new(AT_ONCE),
+            stops: Semaphore::new(STOPS_AT_ONCE),
+            key: dial::Key::fresh()?,
+        })
     }
 
     fn begin(&self, call: &(String, &'static str)) -> bool {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(call.clone())
     }
+}
 
-    fn end(&self, call: &(String, &'static str)) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(call);
+/// A conversation, and the look at its server that follows however it ends.
+struct UnderWay {
+    ctx: Arc<Context>,
+    call: (String, &'static str),
+    server: (String, String),
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.ctx.calls.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.call);
+        self.ctx.look_at_server(&self.server.0, &self.server.1);
     }
 }
 
@@ -60,13 +78,11 @@ pub fn make(ctx: &Arc<Context>, server: &DevServer, calls: Vec<Call>) {
                 }
             });
         }
-        let (namespace, server) = crate::follow::key(server);
-        let ctx = ctx.clone();
+        let under_way = UnderWay { ctx: ctx.clone(), call: this, server: crate::follow::key(server) };
         tokio::spawn(async move {
-            let good = say(&ctx, &uid, call).await;
+            let ctx = &under_way.ctx;
+            let good = say(ctx, &uid, call).await;
             ctx.metrics.calls.get_or_create(&Called { say: name, ok: good.to_string() }).inc();
-            ctx.calls.end(&this);
-            ctx.look_at_server(&namespace, &server);
         });
     }
 }
@@ -79,14 +95,20 @@ fn name(say: &Say) -> &'static str {
     }
 }
 
+/// Of a server that is gone meanwhile, nothing is kept.
 fn note(ctx: &Context, uid: &str, pod: &str, change: impl FnOnce(&mut AgentSeen)) {
-    ctx.hints.change(uid, |hint| change(hint.agents.entry(pod.to_owned()).or_default()));
+    ctx.hints.change_known(uid, |hint| change(hint.agents.entry(pod.to_owned()).or_default()));
 }
 
 /// True if it was said and taken.
 async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
-    let Ok(_permit) = ctx.calls.at_once.acquire().await else { return false };
-    let Some(authority) = ctx.authority.borrow().clone() else { return false };
+    let room = if matches!(call.say, Say::Quiesce(_)) { &ctx.calls.stops } else { &ctx.calls.at_once };
+    let Ok(_permit) = room.acquire().await else { return false };
+    let Some(authority) = ctx.authority.borrow().usable() else { return false };
+    // Whoever leads now may have said something newer.
+    if ctx.may_write().is_err() {
+        return false;
+    }
     let Call { pod, address, host_key, say } = call;
     let dial = Dial {
         authority: &authority,
@@ -106,6 +128,7 @@ async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
             let good = done.is_ok();
             note(ctx, uid, &pod, |agent| {
                 if good {
+                    agent.noticed = told.notice.as_ref().map(|_| agent.noticed.unwrap_or(now));
                     (agent.told, agent.deaf) = (Some(*told), None);
                 } else {
                     let times = agent.deaf.map_or(0, |deaf| deaf.times).saturating_add(1);
@@ -120,15 +143,24 @@ async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
             note(ctx, uid, &pod, |agent| {
                 let before = agent.answer.as_ref().map_or(0, |answer| answer.failures);
                 let failures = if good { 0 } else { before.saturating_add(1) };
+                if let Ok(signals) = &signals {
+                    // It was started anew since we last heard of it, and may have forgotten what it was told.
+                    let boot = |answer: &Answer| answer.signals.as_ref().ok().map(|signals| signals.agent_boot.clone());
+                    let last = agent.answer.as_ref().and_then(boot);
+                    if last.is_some_and(|last| last != signals.agent_boot) {
+                        (agent.told, agent.noticed) = (None, None);
+                    }
+                    agent.deaf = None;
+                }
                 agent.answer = Some(Answer { at: now, signals, failures });
             });
             good
         }
         Say::Quiesce(within) => {
             let request = Request::Quiesce { within_seconds: within.as_secs() };
-            let done = dial.ask(&[request], within + Duration::from_secs(2)).await;
+            let done = async { quiesced(dial.ask(&[request], within + Duration::from_secs(2)).await?) }.await;
             if let Err(why) = &done {
-                tracing::debug!(pod, address, why, "an agent did not quiesce; its container is asked to stop instead");
+                tracing::info!(pod, address, why, "not everything was made fit for a stop");
             }
             note(ctx, uid, &pod, |agent| agent.quiesce = Quiesce::Over);
             done.is_ok()
@@ -156,6 +188,18 @@ fn taken(replies: Vec<Reply>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn quiesced(replies: Vec<Reply>) -> Result<(), String> {
+    match replies.into_iter().next() {
+        Some(Reply::Quiesced(done)) if !done.synced => Err("not everything is on disk".into()),
+        Some(Reply::Quiesced(done)) => match done.pre_stop {
+            None | Some(Outcome::Code(0)) => Ok(()),
+            Some(other) => Err(format!("preStop ended with {other:?}")),
+        },
+        Some(Reply::Refused { reason }) => Err(reason.into_string()),
+        other => Err(format!("it answered {other:?}")),
+    }
 }
 
 fn signals(replies: Vec<Reply>) -> Result<Signals, String> {

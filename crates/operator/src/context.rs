@@ -15,7 +15,7 @@ use odc_core::seen;
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::agents::Calls;
-use crate::agents::authority::Authority;
+use crate::agents::authority::Known;
 use crate::cache::{Cache, Key};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -38,8 +38,8 @@ pub struct Context {
     pub triggers: Triggers,
     /// Since when this process leads.
     pub since: Timestamp,
-    /// Whose word agents take; absent until the Secret was seen.
-    pub authority: watch::Sender<Option<Arc<Authority>>>,
+    /// Whose word agents take.
+    pub authority: watch::Sender<Known>,
     pub calls: Calls,
 }
 
@@ -176,6 +176,13 @@ impl Hints {
         change(self.lock().entry(uid.to_owned()).or_default())
     }
 
+    /// Only of what is there.
+    pub fn change_known(&self, uid: &str, change: impl FnOnce(&mut Hint)) {
+        if let Some(hint) = self.lock().get_mut(uid) {
+            change(hint);
+        }
+    }
+
     /// How often in a row, this time included.
     pub fn failed(&self, uid: &str) -> u32 {
         self.change(uid, |hint| {
@@ -228,6 +235,11 @@ impl Context {
         let owner = odc_api::namespace::owner(namespace)?;
         let place = self.cluster.namespaces.get("", namespace)?;
         self.user(owner.as_str()).filter(|_| place.label(odc_api::label::OWNER) == Some(owner.as_str()))
+    }
+
+    /// Other users whom a server lets in, as far as they exist.
+    pub fn guests(&self, server: &DevServer) -> Vec<Arc<DevServerUser>> {
+        server.spec.access.users.iter().filter_map(|guest| self.user(guest.as_str())).collect()
     }
 
     pub fn server(&self, namespace: &str, name: &str) -> Option<Arc<DevServer>> {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use kube::api::Api;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
-use odc_api::v1alpha1::{DevServer, DevServerStatus};
+use odc_api::v1alpha1::{DevServer, DevServerStatus, Phase};
+use odc_core::devserver::agents::Quiesce;
 use odc_core::devserver::{self, Plan};
 use odc_core::object::Kind;
 use odc_core::plan::{Again, Write};
@@ -129,15 +130,21 @@ async fn carry_out(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result
             answer::learn_secret(ctx, uid, &stored);
         }
     }
-    agents::make(ctx, server, plan.calls);
     let stored = server.status.as_ref().and_then(|status| status.phase);
     let held = plan.status.is_none() && plan.phase.is_some() && plan.phase != stored;
     let now = ctx.now();
-    ctx.hints.change(uid, |hint| match plan.phase.filter(|_| held) {
-        Some(phase) if hint.held.is_none_or(|(before, _)| before != phase) => hint.held = Some((phase, now)),
-        Some(_) => {}
-        None => hint.held = None,
+    ctx.hints.change(uid, |hint| {
+        match plan.phase.filter(|_| held) {
+            Some(phase) if hint.held.is_none_or(|(before, _)| before != phase) => hint.held = Some((phase, now)),
+            Some(_) => {}
+            None => hint.held = None,
+        }
+        if plan.phase == Some(Phase::Running) {
+            // A stop that was called off: the next one asks again.
+            hint.agents.values_mut().for_each(|agent| agent.quiesce = Quiesce::NotAsked);
+        }
     });
+    agents::make(ctx, server, plan.calls);
     if let Some(status) = plan.status {
         let written = report::status(ctx, server, own_part(status), Manager::Driver).await?;
         started(ctx, server, &written);

@@ -36,7 +36,7 @@ impl Known {
             team: server.spec.team.as_ref().and_then(|team| ctx.cluster.teams.get("", team.as_str())),
             flavors: ctx.cluster.flavors.all(),
             claims: claims.collect(),
-            guests: server.spec.access.users.iter().filter_map(|guest| ctx.user(guest.as_str())).collect(),
+            guests: ctx.guests(server),
         }
     }
 

@@ -164,7 +164,7 @@ fn work(
             neighbours: Neighbours::default(),
         },
         since,
-        authority: tokio::sync::watch::Sender::new(None),
+        authority: tokio::sync::watch::Sender::default(),
         calls: agents::Calls::new()?,
         hints: Hints::default(),
         triggers: Triggers {

@@ -49,7 +49,7 @@ pub fn all(ctx: &Arc<Context>, writers: Writers) -> Vec<BoxFuture<'static, ()>> 
 /// Waits until everything was seen once.
 pub async fn complete(ctx: &Context) -> anyhow::Result<()> {
     let cluster = &ctx.cluster;
-    ctx.authority.subscribe().wait_for(Option::is_some).await?;
+    ctx.authority.subscribe().wait_for(authority::Known::was_looked_at).await?;
     cluster.servers.wait_until_ready().await?;
     cluster.users.wait_until_ready().await?;
     cluster.flavors.ready().await;

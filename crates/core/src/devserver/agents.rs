@@ -17,7 +17,6 @@ use super::build::container::GRACE_SECONDS;
 use super::decide::Decision;
 use super::left;
 use super::parts::is_ready;
-use super::validate::Valid;
 use crate::plan::Again;
 use crate::seen::Pod;
 
@@ -38,6 +37,8 @@ pub struct Agents {
 pub struct AgentSeen {
     /// What it took last.
     pub told: Option<Told>,
+    /// When it was told that it will be stopped for idleness, if that still holds.
+    pub noticed: Option<Timestamp>,
     /// How often in a row it could not be told, and when the last time was.
     pub deaf: Option<Failed>,
     pub answer: Option<Answer>,
@@ -123,6 +124,10 @@ fn reachable(pod: &Pod) -> Option<Reachable<'_>> {
     Some(Reachable { uid: &pod.uid, address: details.ip.as_deref()?, host_key: details.host_key.as_deref()? })
 }
 
+pub(super) fn is_reachable(pod: &Pod) -> bool {
+    reachable(pod).is_some()
+}
+
 pub(super) fn call(pod: &Pod, say: Say) -> Option<Call> {
     let Reachable { uid, address, host_key } = reachable(pod)?;
     Some(Call { pod: uid.to_owned(), address: address.to_owned(), host_key: host_key.to_owned(), say })
@@ -136,13 +141,12 @@ impl Decision<'_> {
     /// What the agents of a running server do not know yet, and when to try again those that could not be told.
     pub(super) fn news(&self) -> (Vec<Call>, Again) {
         let (mut calls, mut again) = (Vec::new(), Again::OnChange);
-        let Ok(valid) = self.checked else { return (calls, again) };
         if self.seen.agents.since.is_none() {
             return (calls, again);
         }
         for (ordinal, pod) in self.parts.current.iter().enumerate() {
             let Some(pod) = pod else { continue };
-            let told = self.to_tell(valid, ordinal, pod);
+            let told = self.to_tell(ordinal, pod);
             let agent = self.agent(pod);
             if agent.and_then(|agent| agent.told.as_ref()) == Some(&told) {
                 continue;
@@ -156,7 +160,7 @@ impl Decision<'_> {
         (calls, again)
     }
 
-    fn to_tell(&self, valid: &Valid<'_>, ordinal: usize, pod: &Pod) -> Told {
+    fn to_tell(&self, ordinal: usize, pod: &Pod) -> Told {
         let spec = &self.server.spec;
         let status = self.stored();
         let action = match spec.idle.action {
@@ -168,12 +172,25 @@ impl Decision<'_> {
         let warned = idle.filter(|idle| idle.status == "True");
         Told {
             restarts: restarts(pod),
-            access: Access { keys: allowed_keys(valid), user_cas: vec![], control_cas: self.seen.authorities.to_vec() },
+            access: Access { keys: self.keys(pod), user_cas: vec![], control_cas: self.seen.authorities.to_vec() },
             expires_at: status.and_then(|status| status.expires_at.as_ref()).map(|at| at.0),
             idle: Some(IdleTerms { limit_seconds: spec.idle.timeout.as_std().as_secs(), action }),
             notice: warned.map(|warned| warned.message.clone()),
             verdict: idle.map(|idle| idle.message.clone()),
             jupyter: (ordinal == 0).then_some(spec.access.jupyter),
+        }
+    }
+
+    /// Who may log in. A flavor that is gone changes nothing about that; where not even the owner is known, nobody new
+    /// comes in.
+    fn keys(&self, pod: &Pod) -> Vec<String> {
+        match (self.checked, self.seen.owner) {
+            (Ok(valid), _) => allowed_keys(valid.user, &valid.guests, self.server),
+            (Err(_), Some(owner)) => allowed_keys(owner, &self.seen.guests, self.server),
+            (Err(_), None) => {
+                let told = self.agent(pod).and_then(|agent| agent.told.as_ref());
+                told.map(|told| told.access.keys.clone()).unwrap_or_default()
+            }
         }
     }
 

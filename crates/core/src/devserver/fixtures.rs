@@ -98,6 +98,8 @@ pub(super) fn seen<'a>(pods: &'a [Pod], nodes: &'a [Node]) -> Seen<'a> {
         held: None,
         sleep: None,
         obstacle: None,
+        owner: None,
+        guests: vec![],
         agents: crate::devserver::Agents::default(),
         authorities: &[],
     }

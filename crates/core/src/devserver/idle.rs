@@ -12,11 +12,12 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::IdleAction;
 use odc_api::v1alpha1::condition::{self, Reason, Type};
 
-use super::agents::{Answer, Call, Say, call, pause};
+use super::agents::{Answer, Call, Say, call, is_reachable, pause};
 use super::decide::Decision;
 use super::{describe, since};
 use crate::activity::{self, Policy, Signal, Verdict};
 use crate::plan::Again;
+use crate::seen::Pod;
 
 /// How old an answer may be that ends something.
 const FRESH: Duration = Duration::from_secs(30);
@@ -59,7 +60,13 @@ impl Decision<'_> {
         let (Some(watching), Some(running)) = (self.seen.agents.since, running) else { return Idleness::new(young()) };
         let warned = before.filter(|idle| idle.status == "True");
         let warned = warned.map(|idle| idle.last_transition_time.0);
-        let grace_over = warned.map(|warned| after(warned, self.settings.idle_grace));
+        // The grace begins when people could read the warning, not when it was decided.
+        let grace_over = match (warned, self.noticed()) {
+            (Some(warned), Some(noticed)) => Some(after(warned.max(noticed), self.settings.idle_grace)),
+            // They are being told; that will be seen.
+            (Some(_), None) => return Idleness::new(None),
+            (None, _) => None,
+        };
         let Some((asked, verdict, failures)) = self.verdict(limit, running) else {
             let spread = after(watching, self.spread(limit));
             return Idleness {
@@ -102,7 +109,9 @@ impl Decision<'_> {
     fn ask_at(&self, due: Timestamp) -> Idleness {
         let wait = Duration::try_from(self.now.duration_until(due)).unwrap_or_default();
         if wait.is_zero() {
-            let calls = self.parts.live().filter_map(|pod| call(pod, Say::Signals)).collect();
+            // Of several nodes only those whose answer is older than the question.
+            let old = |pod: &&Pod| self.answer(pod).is_none_or(|answer| answer.at < due);
+            let calls = self.parts.live().filter(old).filter_map(|pod| call(pod, Say::Signals)).collect();
             Idleness { calls, ..Idleness::new(None) }
         } else {
             Idleness { again: Again::After(wait), ..Idleness::new(None) }
@@ -115,8 +124,12 @@ impl Decision<'_> {
         let policy = Policy::all(limit);
         let mut all: Option<(Timestamp, Verdict, u32)> = None;
         for pod in self.parts.current.iter().copied() {
-            let Answer { at, signals, failures } =
-                self.agent(pod?)?.answer.as_ref().filter(|answer| answer.at >= running)?;
+            let pod = pod?;
+            if !is_reachable(pod) {
+                let because = "it has no address or host key".to_owned();
+                return Some((self.now, Verdict::Unknown { because }, 0));
+            }
+            let Answer { at, signals, failures } = self.answer(pod).filter(|answer| answer.at >= running)?;
             let verdict = activity::decide(signals.as_ref().map_err(String::as_str), &policy);
             all = Some(match all {
                 None => (*at, verdict, *failures),
@@ -124,6 +137,17 @@ impl Decision<'_> {
             });
         }
         all
+    }
+
+    /// One from a time to come was given under another clock.
+    fn answer(&self, pod: &Pod) -> Option<&Answer> {
+        self.agent(pod)?.answer.as_ref().filter(|answer| answer.at <= self.now)
+    }
+
+    /// When the last of its agents was told that it will be stopped; nothing while one was not.
+    fn noticed(&self) -> Option<Timestamp> {
+        let all: Option<Vec<Timestamp>> = self.parts.live().map(|pod| self.agent(pod)?.noticed).collect();
+        all?.into_iter().max()
     }
 
     /// Another part of the time for each server.

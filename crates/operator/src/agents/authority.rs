@@ -24,6 +24,7 @@ use russh::keys::{PrivateKey, PublicKey};
 use crate::context::Context;
 use crate::error::code;
 use crate::request::in_time;
+use crate::requeue::back_off;
 
 pub const SECRET: &str = "odc-control-ca";
 const SIGNS: &str = "ca";
@@ -34,6 +35,29 @@ pub struct Authority {
     pub signing: PrivateKey,
     /// As lines of an `authorized_keys` file, without comments.
     pub trusted: Vec<String>,
+}
+
+/// What is known of it. Servers are driven without one too; only their agents are not spoken to.
+#[derive(Clone, Debug, Default)]
+pub enum Known {
+    /// Nobody has looked yet.
+    #[default]
+    Nothing,
+    Unusable,
+    Usable(Arc<Authority>),
+}
+
+impl Known {
+    pub fn was_looked_at(&self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+
+    pub fn usable(&self) -> Option<Arc<Authority>> {
+        match self {
+            Self::Usable(authority) => Some(Arc::clone(authority)),
+            Self::Nothing | Self::Unusable => None,
+        }
+    }
 }
 
 impl Authority {
@@ -93,17 +117,31 @@ pub async fn follow(ctx: Arc<Context>) {
     let only = watcher::Config::default().fields(&format!("metadata.name={SECRET}"));
     let mut events = std::pin::pin!(watcher::watcher(api.clone(), only).default_backoff());
     let mut there = false;
-    while let Some(event) = events.next().await {
+    // How often we tried to make it.
+    let mut tries: u32 = 0;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            // Until its own event tells that it is there.
+            () = tokio::time::sleep(back_off(tries)), if tries > 0 => {
+                make(&ctx, &api).await;
+                tries = tries.saturating_add(1);
+                continue;
+            }
+        };
         match event {
-            Ok(Event::Init) => there = false,
-            Ok(Event::InitApply(secret) | Event::Apply(secret)) => {
-                there = true;
+            None => return,
+            Some(Ok(Event::Init)) => there = false,
+            Some(Ok(Event::InitApply(secret) | Event::Apply(secret))) => {
+                (there, tries) = (true, 0);
                 learn(&ctx, &secret);
             }
-            Ok(Event::InitDone) if !there => make(&ctx, &api).await,
-            Ok(Event::Delete(_)) => make(&ctx, &api).await,
-            Ok(Event::InitDone) => {}
-            Err(error) => {
+            Some(Ok(Event::InitDone)) if there => {}
+            Some(Ok(Event::InitDone | Event::Delete(_))) => {
+                make(&ctx, &api).await;
+                tries = 1;
+            }
+            Some(Err(error)) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
             }
         }
@@ -112,7 +150,7 @@ pub async fn follow(ctx: Arc<Context>) {
 
 /// The one we know, if somebody took it away; else a new one. Its event tells us the outcome, whoever made it.
 async fn make(ctx: &Context, api: &Api<Secret>) {
-    let known = ctx.authority.borrow().clone();
+    let known = ctx.authority.borrow().usable();
     let made = known.map_or_else(Authority::fresh, |known| Ok((*known).clone())).and_then(|made| made.secret());
     let secret = match made {
         Ok(secret) if ctx.may_write().is_ok() => secret,
@@ -132,13 +170,20 @@ async fn make(ctx: &Context, api: &Api<Secret>) {
 fn learn(ctx: &Context, secret: &Secret) {
     match Authority::of(secret) {
         Ok(authority) => {
-            ctx.authority.send_replace(Some(Arc::new(authority)));
+            ctx.authority.send_replace(Known::Usable(Arc::new(authority)));
             for server in ctx.cluster.servers.state() {
                 let (namespace, name) = crate::follow::key(&*server);
                 ctx.look_at_server(&namespace, &name);
             }
         }
         Err(error) => {
+            ctx.authority.send_if_modified(|known| {
+                let first = !known.was_looked_at();
+                if first {
+                    *known = Known::Unusable;
+                }
+                first
+            });
             tracing::error!(
                 error = format!("{error:#}"),
                 "Secret {SECRET} cannot be used; the last one that could stays"

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use odc_api::v1alpha1::DevServer;
+use odc_api::v1alpha1::{DevServer, DevServerUser};
 use odc_core::devserver::agents::Agents;
 use odc_core::devserver::build::Keys;
 use odc_core::devserver::{Seen, granted, parts};
@@ -22,6 +22,8 @@ pub struct Observed {
     hint: Hint,
     since: Timestamp,
     authority: Option<Arc<Authority>>,
+    owner: Option<Arc<DevServerUser>>,
+    guests: Vec<Arc<DevServerUser>>,
 }
 
 impl Observed {
@@ -43,7 +45,9 @@ impl Observed {
             service,
             hint: ctx.hints.get(server.metadata.uid.as_deref().unwrap_or_default()),
             since: ctx.since,
-            authority: ctx.authority.borrow().clone(),
+            authority: ctx.authority.borrow().usable(),
+            owner: ctx.owner(namespace),
+            guests: ctx.guests(server),
         }
     }
 
@@ -65,6 +69,8 @@ impl Observed {
             entrypoint: self.hint.entrypoint.clone(),
             held: self.hint.held,
             sleep: None,
+            owner: self.owner.as_deref(),
+            guests: self.guests.iter().map(|guest| &**guest).collect(),
             agents: Agents { since: Some(self.since), of: self.hint.agents.clone() },
             authorities: self.authority.as_ref().map_or(&[], |authority| &authority.trusted),
             obstacle: self.hint.obstacle.clone(),

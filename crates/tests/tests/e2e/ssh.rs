@@ -295,9 +295,11 @@ async fn a_server_nobody_uses_falls_asleep_and_one_in_use_does_not() -> anyhow::
         let (_, code) = ada.exec(&kept, "python3 -c 'x = bytearray(4 << 30)'").await?;
         assert_ne!(code, Some(0));
 
+        // First the warning, where everybody can read it.
+        demo.kubectl(&["wait", "dsv/quiet", "--for=condition=Idle=True", "--timeout=120s"]).await?;
         let asleep = demo.until_phase("quiet", "Hibernated").await?;
+        assert!(condition(&asleep, "Idle")["message"].to_string().contains("no use for 1 min"), "{asleep}");
         assert_eq!(asleep["status"]["hibernation"]["by"], "Idle");
-        assert!(demo.kubectl(&["get", "events"]).await?.contains("quiet"));
         for (name, reason) in [("busy", "busy"), ("kept", "keep it alive")] {
             wait::until("the resource says what counted", LIMIT, async || {
                 let server = demo.get(name).await?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
+use odc_api::v1alpha1::{DevServer, DevServerUser};
 
 use super::{gang, metadata, secret_name};
 use crate::devserver::validate::Valid;
@@ -63,7 +64,10 @@ pub fn secret(valid: &Valid<'_>, keys: &Keys) -> Object {
     let mut data = BTreeMap::from([
         ("host_key".to_owned(), keys.host_private.clone()),
         ("host_key.pub".to_owned(), keys.host_public.clone()),
-        ("authorized_keys".to_owned(), allowed_keys(valid).iter().map(|line| format!("{line}\n")).collect()),
+        (
+            "authorized_keys".to_owned(),
+            allowed_keys(valid.user, &valid.guests, valid.server).iter().map(|line| format!("{line}\n")).collect(),
+        ),
     ]);
     if valid.nodes > 1 {
         data.insert("gang_key".into(), keys.gang_private.clone());
@@ -82,23 +86,28 @@ pub fn secret(valid: &Valid<'_>, keys: &Keys) -> Object {
     Object::new(Kind::Secret, &secret)
 }
 
-/// Of the owner, of those the server names itself, and of the users it names. The agent is told when they change.
-pub fn allowed_keys(valid: &Valid<'_>) -> Vec<String> {
+/// As many keys as a Secret and a message to an agent can hold for certain.
+const MOST_KEYS: usize = 500;
+
+/// Of the owner, of those the server names itself, and of the users it names, in this order as many as fit. The agent is
+/// told when they change.
+pub fn allowed_keys(owner: &DevServerUser, guests: &[&DevServerUser], server: &DevServer) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    let guests = valid.guests.iter().flat_map(|guest| &guest.spec.keys);
-    for key in valid.user.spec.keys.iter().chain(&valid.server.spec.access.keys).chain(guests) {
+    let guests = guests.iter().flat_map(|guest| &guest.spec.keys);
+    for key in owner.spec.keys.iter().chain(&server.spec.access.keys).chain(guests) {
         let line = key.line();
         if !lines.contains(&line) {
             lines.push(line);
         }
     }
+    lines.truncate(MOST_KEYS);
     lines
 }
 
 #[cfg(test)]
 mod tests {
     use odc_api::fixtures::KEY;
-    use odc_api::v1alpha1::{DevServer, Repository, Setup};
+    use odc_api::v1alpha1::{Repository, Setup};
 
     use super::*;
     use crate::devserver::fixtures::{Request, keys};

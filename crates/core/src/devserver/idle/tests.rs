@@ -45,14 +45,22 @@ fn silence(asked: i64, failures: u32) -> Answer {
     Answer { at: at(asked), signals: Err("no route".into()), failures }
 }
 
+fn reachable(name: &str) -> Pod {
+    let mut pod = pod(name);
+    let details = pod.server.as_mut().unwrap();
+    (details.ip, details.host_key) = (Some("10.0.0.7".into()), Some("ssh-ed25519 host".into()));
+    pod
+}
+
 fn plan(request: &Request, answer: impl Into<Option<Answer>>, now: i64) -> Plan {
     let answer = answer.into();
+    let idle = request.server.status.as_ref().and_then(|status| condition::find(&status.conditions, Type::Idle));
+    // Told at once.
+    let noticed = idle.map(|idle| idle.last_transition_time.0);
     request.check(|checked| {
         let answer = answer.clone();
-        let mut pod = pod("server-1-0");
-        let details = pod.server.as_mut().unwrap();
-        (details.ip, details.host_key) = (Some("10.0.0.7".into()), Some("ssh-ed25519 host".into()));
-        let of = [(pod.uid.clone(), AgentSeen { answer, ..AgentSeen::default() })].into();
+        let pod = reachable("server-1-0");
+        let of = [(pod.uid.clone(), AgentSeen { noticed, answer, ..AgentSeen::default() })].into();
         let (pods, nodes) = ([pod], [node("node-1")]);
         let seen = Seen { agents: Agents { since: Some(at(-1_000)), of }, ..seen(&pods, &nodes) };
         decide(&request.server, checked, &seen, &settings(), at(now))
@@ -157,6 +165,61 @@ fn a_warning_of_an_earlier_run_counts_for_nothing() {
     let request = warned(running(IdleAction::Hibernate), -10);
     let plan = plan(&request, None, 10);
     assert_eq!((idle(&plan), asks(&plan)), ("False Active".to_owned(), false));
+}
+
+#[test]
+fn the_grace_begins_when_people_could_read_the_warning() {
+    let request = warned(running(IdleAction::Hibernate), LIMIT);
+    let later = LIMIT + GRACE + 60;
+    let told = |noticed: Option<i64>, now: i64| {
+        request.check(|checked| {
+            let (pods, nodes) = ([reachable("server-1-0")], [node("node-1")]);
+            let agent =
+                AgentSeen { answer: Some(typed(later, 3_000)), noticed: noticed.map(at), ..AgentSeen::default() };
+            let agents = Agents { since: Some(at(-1_000)), of: [(pods[0].uid.clone(), agent)].into() };
+            let plan = decide(&request.server, checked, &Seen { agents, ..seen(&pods, &nodes) }, &settings(), at(now));
+            plan.status.and_then(|status| status.phase) == Some(Phase::Hibernating)
+        })
+    };
+    assert!(!told(None, later), "nobody was told");
+    assert!(!told(Some(later - 1), later), "just told");
+    assert!(told(Some(later - GRACE), later));
+}
+
+#[test]
+fn of_several_nodes_only_those_are_asked_whose_answer_is_missing() {
+    let mut request = running(IdleAction::Hibernate);
+    request.server.spec.nodes = 2;
+    request.server = request.server.status(|status| {
+        status.admission.get_or_insert_default().nodes = vec!["node-1".into(), "node-2".into()];
+    });
+    let asked = |answers: [Option<Answer>; 2], change: fn(&mut Pod)| {
+        request.check(|checked| {
+            let mut pods = [reachable("server-1-0"), reachable("server-1-1")];
+            pods[1].node = Some("node-2".into());
+            change(&mut pods[1]);
+            let nodes = [node("node-1"), node("node-2")];
+            let agent = |answer: &Option<Answer>| AgentSeen { answer: answer.clone(), ..AgentSeen::default() };
+            let of = pods.iter().zip(&answers).map(|(pod, answer)| (pod.uid.clone(), agent(answer))).collect();
+            let seen = Seen { agents: Agents { since: Some(at(-1_000)), of }, ..seen(&pods, &nodes) };
+            let plan = decide(&request.server, checked, &seen, &settings(), at(LIMIT));
+            let asked = plan.calls.iter().filter(|call| call.say == Say::Signals);
+            asked.map(|call| call.pod.clone()).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(asked([None, None], |_| {}).len(), 2);
+    assert_eq!(asked([Some(typed(LIMIT, 0)), None], |_| {}), ["uid-server-1-1"]);
+    assert_eq!(asked([Some(typed(LIMIT, 0)), Some(typed(LIMIT, 9))], |_| {}), Vec::<String>::new());
+    // One that cannot be asked makes nobody ask the others again and again.
+    let lost: fn(&mut Pod) = |pod| pod.server.as_mut().unwrap().host_key = None;
+    assert_eq!(asked([Some(typed(LIMIT, 0)), None], lost), Vec::<String>::new());
+}
+
+#[test]
+fn an_answer_from_a_time_to_come_counts_for_nothing() {
+    let request = warned(running(IdleAction::Hibernate), LIMIT);
+    let plan = plan(&request, typed(LIMIT + GRACE + 100, 9_000), LIMIT + GRACE);
+    assert!(asks(&plan) && plan.phase == Some(Phase::Running));
 }
 
 #[test]

@@ -48,6 +48,8 @@ impl Cluster {
             entrypoint: self.operator.entrypoint.clone(),
             held: self.operator.held,
             obstacle: None,
+            owner: None,
+            guests: vec![],
             agents: crate::devserver::Agents::default(),
             authorities: &[],
             sleep: self.operator.sleep,
