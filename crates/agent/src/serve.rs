@@ -54,7 +54,7 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// Returns only if it cannot begin.
 pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
-    let args::Serve { listen, keys, server_uid, state, login_grace } = args;
+    let args::Serve { listen, keys, server_uid, state, login_grace, rekey_after } = args;
     let journal = Journal::open();
     let state = directory::find(state.state_dir.as_deref()).context("finding a place for the state")?;
     let host_key = keys.join("host_key");
@@ -74,7 +74,7 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
         journal,
         expires_in: OnceLock::new(),
     });
-    let config = Arc::new(transport::config(host_key));
+    let config = Arc::new(transport::config(host_key, *rekey_after));
     let grace = Duration::from_secs((*login_grace).into());
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
