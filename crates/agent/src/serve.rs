@@ -12,6 +12,7 @@ pub mod connection;
 pub mod control;
 pub mod flow;
 pub mod forward;
+pub mod hearsay;
 pub mod inbox;
 pub mod intake;
 pub mod marker;
@@ -55,7 +56,8 @@ const BREATH: Duration = Duration::from_millis(100);
 /// Returns only if it cannot begin.
 pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
     let args::Serve { listen, keys, server_uid, state, login_grace, rekey_after } = args;
-    let journal = Journal::open();
+    let journal = Arc::new(Journal::open());
+    hearsay::listen(&journal);
     let state = directory::find(state.state_dir.as_deref()).context("finding a place for the state")?;
     let host_key = keys.join("host_key");
     let host_key =
