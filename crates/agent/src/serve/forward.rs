@@ -24,8 +24,8 @@ use crate::serve::outbox::{Gone, Outbox};
 
 const PIECE: usize = 32 << 10;
 
-/// How long a client may take to close a channel that is at its end.
-const CLOSING: Duration = Duration::from_secs(5);
+/// How long a client may take to close a channel that is at its end. One with `-W` never does, and its user waits.
+const CLOSING: Duration = Duration::from_millis(100);
 
 /// Where a client wants to go.
 #[derive(Clone, Debug)]
@@ -101,8 +101,8 @@ pub async fn carry(channel: Channel<Msg>, handle: Handle, inboxes: Inboxes, link
         }
     };
     if carried.is_ok() {
-        // A channel that we close first, the library keeps in mind until the connection ends. Clients close one on which
-        // both sides have said all.
+        // A channel that we close first, the library keeps in mind until the connection ends. Most clients close one on
+        // which both sides have said all.
         let _ = timeout(CLOSING, outbox.inbox.closed()).await;
     }
     outbox.close().await;
