@@ -145,6 +145,9 @@ pub struct Serve {
     /// Time in which a connection must have logged in
     #[arg(long, value_name = "SECONDS", default_value_t = 30, hide = true)]
     pub login_grace: u32,
+    /// Data after which new keys are agreed on
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30, hide = true)]
+    pub rekey_after: usize,
 }
 
 #[derive(Debug, clap::Args)]

@@ -15,6 +15,7 @@ pub mod deadline;
 pub mod flow;
 pub mod forward;
 pub mod gang;
+pub mod hearsay;
 pub mod inbox;
 pub mod intake;
 pub mod jupyter;
@@ -70,8 +71,9 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// Returns only if it cannot begin.
 pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
-    let args::Serve { listen, keys, server_uid, control_cas, state, login_grace } = args;
-    let journal = Journal::open();
+    let args::Serve { listen, keys, server_uid, control_cas, state, login_grace, rekey_after } = args;
+    let journal = Arc::new(Journal::open());
+    hearsay::listen(&journal);
     let state = directory::find(state.state_dir.as_deref()).context("finding a place for the state")?;
     let host_key = keys.join("host_key");
     let host_key =
@@ -103,7 +105,7 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
         expires_in: OnceLock::new(),
         steward,
     });
-    let config = Arc::new(transport::config(host_key));
+    let config = Arc::new(transport::config(host_key, *rekey_after));
     let grace = Duration::from_secs((*login_grace).into());
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

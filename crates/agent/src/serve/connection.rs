@@ -191,7 +191,7 @@ impl Handler for Connection {
 
     fn adjust_window(&mut self, id: ChannelId, _: u32) -> u32 {
         let own = self.inboxes.get(id).map_or(0, |inbox| inbox.bytes());
-        flow::window(own, self.inboxes.worst())
+        flow::window(own, self.inboxes.worst(), self.inboxes.len())
     }
 
     async fn channel_eof(&mut self, id: ChannelId, _: &mut Link) -> Result<(), russh::Error> {

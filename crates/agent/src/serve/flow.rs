@@ -12,24 +12,34 @@ pub const PLENTY: usize = 1 << 20;
 /// Input of one channel that is kept so that others on the same connection may go on.
 const TOO_MUCH: usize = 16 << 20;
 
-/// The window of a new channel, and of one whose input is taken as it comes.
-pub const WINDOW: u32 = 2 << 20;
+/// The window of a new channel. When we ask for new keys, the client may have sent twice as much, on all channels together,
+/// before it hears of it; what is more, the library takes for an attack. It is chosen so that buffers of a usual size in
+/// between hold less.
+pub const FIRST_WINDOW: u32 = 8 << 20;
 
-/// For a channel that is read while another one of the same connection is not: filled up too, whenever this one is.
-const SHARED: u32 = 256 << 10;
+/// What all channels together are given later, for the same reason.
+const ALL_WINDOWS: u32 = 8 << 20;
+
+const LARGEST_WINDOW: u32 = 4 << 20;
+
+/// For a channel that is read while another one of the same connection is not: filled up too, whenever this one is. Also
+/// the least that a channel has that is one of many.
+const SMALL_WINDOW: u32 = 256 << 10;
 
 /// The least that makes the client come back: it is filled up when it is used up.
 const TRICKLE: u32 = 2;
 
-/// The size of the next window, by what is kept for the channel it is given to and what is kept for the worst of all.
-pub fn window(own: usize, worst: usize) -> u32 {
+/// The size of the next window, by what is kept for the channel it is given to, what is kept for the worst of all, and how
+/// many there are.
+pub fn window(own: usize, worst: usize, channels: usize) -> u32 {
     if own > PLENTY || worst > TOO_MUCH {
-        TRICKLE
-    } else if worst > PLENTY {
-        SHARED
-    } else {
-        WINDOW
+        return TRICKLE;
     }
+    if worst > PLENTY {
+        return SMALL_WINDOW;
+    }
+    let channels = u32::try_from(channels).unwrap_or(u32::MAX).max(1);
+    (ALL_WINDOWS / channels).clamp(SMALL_WINDOW, LARGEST_WINDOW)
 }
 
 #[cfg(test)]
@@ -37,27 +47,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_read_has_a_full_window() {
-        assert_eq!(window(0, 0), WINDOW);
-        assert_eq!(window(PLENTY, PLENTY), WINDOW);
+    fn who_is_read_has_a_large_window_and_many_share() {
+        for (channels, mebibytes) in [(0, 4), (1, 4), (2, 4), (4, 2), (8, 1)] {
+            assert_eq!(window(0, PLENTY, channels), mebibytes << 20, "{channels}");
+        }
+        assert_eq!(window(0, 0, 200), SMALL_WINDOW);
     }
 
     #[test]
     fn who_is_not_read_waits_and_others_hardly_notice() {
-        assert_eq!(window(PLENTY + 1, PLENTY + 1), TRICKLE);
-        assert_eq!(window(0, PLENTY + 1), SHARED);
+        assert_eq!(window(PLENTY + 1, PLENTY + 1, 1), TRICKLE);
+        assert_eq!(window(0, PLENTY + 1, 2), SMALL_WINDOW);
     }
 
     #[test]
     fn memory_is_bounded_whoever_else_wants_to_go_on() {
-        assert_eq!(window(0, TOO_MUCH + 1), TRICKLE);
+        assert_eq!(window(0, TOO_MUCH + 1, 2), TRICKLE);
     }
 
     #[test]
     fn a_client_is_never_left_without_a_reason_to_come_back() {
         for own in [0, PLENTY + 1, TOO_MUCH + 1] {
             // The library fills up below half of it, so it must be possible to be below.
-            assert!(window(own, own) / 2 >= 1);
+            assert!(window(own, own, 1) / 2 >= 1);
         }
     }
 }

@@ -8,12 +8,14 @@ pub mod resolve;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use russh::Channel;
 use russh::server::{Handle, Msg};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 
 use crate::serve::activity::Activity;
 use crate::serve::forward::resolve::resolve;
@@ -21,6 +23,9 @@ use crate::serve::inbox::Inboxes;
 use crate::serve::outbox::{Gone, Outbox};
 
 const PIECE: usize = 32 << 10;
+
+/// How long a client may take to close a channel that is at its end. One with `-W` never does, and its user waits.
+const CLOSING: Duration = Duration::from_millis(100);
 
 /// Where a client wants to go.
 #[derive(Clone, Debug)]
@@ -95,8 +100,11 @@ pub async fn carry(channel: Channel<Msg>, handle: Handle, inboxes: Inboxes, link
             both_ways(&outbox, read, write, &count).await
         }
     };
-    // Whether the client left first is of no interest.
-    drop(carried);
+    if carried.is_ok() {
+        // A channel that we close first, the library keeps in mind until the connection ends. Most clients close one on
+        // which both sides have said all.
+        let _ = timeout(CLOSING, outbox.inbox.closed()).await;
+    }
     outbox.close().await;
 }
 

@@ -16,7 +16,7 @@ pub struct Served {
     pub terminals: Terminals,
     pub identity: Identity,
     pub directory: Directory,
-    pub journal: Journal,
+    pub journal: Arc<Journal>,
     /// How long the server will be there. Set once by whoever knows; until then nobody does.
     pub expires_in: OnceLock<Remaining>,
     pub steward: Steward,

@@ -40,13 +40,13 @@ const SIGNATURES: &[Algorithm] = &[
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const UNANSWERED: usize = 40;
 
-const REKEY_BYTES: usize = 1 << 30;
 const REKEY_TIME: Duration = Duration::from_secs(3600);
 
 /// Clients offer one key after the other.
 const AUTH_ATTEMPTS: usize = 20;
 
-pub fn config(host_key: PrivateKey) -> Config {
+/// New keys are agreed on after so many bytes in one direction, or an hour.
+pub fn config(host_key: PrivateKey, rekey_after: usize) -> Config {
     Config {
         server_id: SshId::Standard(Cow::Borrowed(concat!("SSH-2.0-ODC_", env!("CARGO_PKG_VERSION")))),
         methods: MethodSet::from(&[MethodKind::PublicKey][..]),
@@ -54,8 +54,8 @@ pub fn config(host_key: PrivateKey) -> Config {
         auth_rejection_time: Duration::ZERO,
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![host_key],
-        limits: Limits::new(REKEY_BYTES, REKEY_BYTES, REKEY_TIME),
-        window_size: flow::WINDOW,
+        limits: Limits::new(rekey_after, rekey_after, REKEY_TIME),
+        window_size: flow::FIRST_WINDOW,
         maximum_packet_size: 65_535,
         event_buffer_size: 64,
         preferred: Preferred {

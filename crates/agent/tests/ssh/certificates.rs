@@ -91,6 +91,7 @@ fn a_certificate_lets_in_whom_it_should_and_nobody_else() {
         let output = shell(authorities.client(&server, authority, principal, words));
         assert_eq!(output.status.code(), Some(if lets_in { 42 } else { 255 }), "{what}: {output:?}");
     }
+    server.wait_for_text("log", "Certificate is expired or not yet valid");
     server.wait_for_text("log", "certificate \"test\": it has the critical option \"x@example.com\"");
 }
 

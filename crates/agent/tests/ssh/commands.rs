@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 use std::thread;
 
-use crate::server::{Running, Server, noise};
+use crate::server::{Plan, Running, Server, noise};
 
 const LARGE: usize = 64 << 20;
 
@@ -136,6 +136,38 @@ fn fifty_come_at_once() {
     for (number, client) in clients.iter_mut().enumerate() {
         assert_eq!(client.code(), Some(i32::try_from(number).unwrap()));
     }
+}
+
+#[test]
+fn new_keys_disturb_nobody_however_many_send_at_once() {
+    let server = Plan::new().alone().flag("--rekey-after=4000000").start();
+    let control = format!("ControlPath={}", server.path("mux").display());
+    let _master = Running::start(&mut server.ssh(&["-o", &control, "-M", "-N"]));
+    crate::server::eventually("the master is there", || {
+        server.ssh(&["-o", &control, "-O", "check"]).output().unwrap().status.success().then_some(())
+    });
+    std::fs::write(server.path("data"), noise(24 << 20)).unwrap();
+    let data = || File::open(server.path("data")).unwrap();
+    let start = |line| Running::start(server.ssh(&["-o", &control]).arg(line).stdin(data()).stdout(Stdio::piped()));
+    let mut clients: Vec<Running> = ["cksum", "cksum", "cksum", "cksum", "cat", "cat"].map(start).into();
+    let mut said: Vec<Vec<u8>> = Vec::new();
+    thread::scope(|scope| {
+        let readers: Vec<_> = clients
+            .iter_mut()
+            .map(|client| {
+                let mut stdout = client.0.stdout.take().unwrap();
+                scope.spawn(move || {
+                    let mut said = Vec::new();
+                    stdout.read_to_end(&mut said).unwrap();
+                    said
+                })
+            })
+            .collect();
+        said = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+    });
+    let data = std::fs::read(server.path("data")).unwrap();
+    assert!(said[0].ends_with(b" 25165824\n") && said[..4].iter().all(|line| *line == said[0]), "{:?}", &said[..4]);
+    assert!(said[4] == data && said[5] == data);
 }
 
 #[test]

@@ -183,3 +183,26 @@ fn without_being_asked_there_is_no_key_agent_and_no_screen() {
         server.ssh(&["-X"]).env("DISPLAY", "localhost:9").arg("echo [$SSH_AUTH_SOCK$DISPLAY]").output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "[]\n");
 }
+
+#[test]
+fn a_connection_carries_so_many_others_and_survives_the_wish_for_more() {
+    let server = Server::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (far, near) = (listener.local_addr().unwrap().port(), free_port());
+    let (keep, kept) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(b"hi");
+            let _ = keep.send(stream);
+        }
+    });
+    let _client = Running::start(&mut server.ssh(&["-N", "-L", &format!("{near}:127.0.0.1:{far}")]));
+    drop(connect(near));
+    let streams: Vec<TcpStream> = (0..230).map(|_| connect(near)).collect();
+    let greeted = |mut stream: &TcpStream| stream.read_exact(&mut [0; 2]).is_ok();
+    let count = streams.iter().filter(|stream| greeted(stream)).count();
+    // The first one may still be on its way out.
+    assert!((199..=200).contains(&count), "{count}");
+    drop((streams, kept));
+    eventually("there is room again", || greeted(&connect(near)).then_some(()));
+}

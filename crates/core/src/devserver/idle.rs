@@ -94,7 +94,7 @@ impl Decision<'_> {
                     (Some(_), Some(over)) if asked >= over && since(asked, self.now) <= FRESH => {
                         Idleness { over: true, ..Idleness::new(None) }
                     }
-                    (Some(_), Some(over)) => self.ask_at(over),
+                    (Some(_), Some(over)) => self.ask_at(if asked >= over { after(asked, FRESH) } else { over }),
                     _ => {
                         let message = describe::unused(&because, idle.action, self.settings.idle_grace);
                         let again = Again::After(self.settings.idle_grace);

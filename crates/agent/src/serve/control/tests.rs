@@ -31,7 +31,7 @@ fn place() -> Place {
         terminals: Terminals::default(),
         identity: Identity { server: name("ada-1"), owner: name("ada"), flavor: name("h100"), uid: name("u") },
         directory: Directory::new(state),
-        journal: Journal::default(),
+        journal: Arc::default(),
         expires_in: OnceLock::new(),
         steward: Steward::new(settings),
     };
