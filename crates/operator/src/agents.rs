@@ -2,7 +2,7 @@
 //! Nobody waits for them.
 
 pub mod authority;
-mod dial;
+pub mod dial;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

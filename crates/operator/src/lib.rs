@@ -3,7 +3,7 @@
 //! Drivers read, ask `odc-core`, and write what it says. Nothing needed for correctness lives in this process: what it
 //! keeps are copies of the cluster and hints that cost a question when lost.
 
-mod agents;
+pub mod agents;
 mod apply;
 mod cache;
 mod clock;

@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("odc-local", &[]),
     ("odc-operator", &["odc-api", "odc-control", "odc-core"]),
     // These two may use everything, and nothing uses them.
-    ("odc-bench", &["odc-api", "odc-local", "odc-tests"]),
+    ("odc-bench", &["odc-api", "odc-control", "odc-local", "odc-operator", "odc-tests"]),
     ("odc-tests", &["odc-api", "odc-local"]),
 ];
 

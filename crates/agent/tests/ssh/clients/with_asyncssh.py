@@ -53,6 +53,9 @@ async def ports(client):
     listener = await client.forward_local_port("127.0.0.1", 0, "127.0.0.1", MIRROR)
     await exchange(listener.get_port())
     listener.close()
+    listener = await client.forward_remote_port("127.0.0.1", 0, "127.0.0.1", MIRROR)
+    await exchange(listener.get_port())
+    listener.close()
 
 
 async def exchange(port):
