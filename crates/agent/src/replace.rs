@@ -1,9 +1,9 @@
 //! Files that change as a whole: a reader sees the old content or the new one, never a part.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 /// Writes a file beside `path`, then gives it that name. The mode is set whatever the umask says.
@@ -18,7 +18,9 @@ pub fn replace(path: &Path, mode: u32, write: impl FnOnce(&mut File) -> io::Resu
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let replaced = File::create(&next).and_then(|mut file| {
+    // Nobody else may read what is being written, and nobody's link is followed.
+    let created = OpenOptions::new().write(true).create_new(true).mode(mode & 0o600).open(&next);
+    let replaced = created.and_then(|mut file| {
         write(&mut file)?;
         file.set_permissions(Permissions::from_mode(mode))?;
         fs::rename(&next, path)

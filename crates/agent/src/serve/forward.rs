@@ -60,14 +60,17 @@ impl Target {
         }
     }
 
-    /// What is counted under.
-    pub fn port(&self) -> Option<u16> {
+    /// What is counted under: sockets have no number, and are one.
+    pub fn port(&self) -> u16 {
         match self {
-            Self::Port { port, .. } => Some(*port),
-            Self::Socket(_) => None,
+            Self::Port { port, .. } => *port,
+            Self::Socket(_) => SOCKET,
         }
     }
 }
+
+/// What sockets are counted under.
+pub const SOCKET: u16 = 0;
 
 /// Counts what is carried.
 #[derive(Clone, Debug)]

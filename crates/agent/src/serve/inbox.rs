@@ -125,44 +125,59 @@ impl Inbox {
 
 /// The channels of one connection.
 #[derive(Clone, Debug, Default)]
-pub struct Inboxes(Arc<Mutex<HashMap<ChannelId, Arc<Inbox>>>>);
+pub struct Inboxes(Arc<Mutex<Channels>>);
+
+#[derive(Debug, Default)]
+struct Channels {
+    inboxes: HashMap<ChannelId, Arc<Inbox>>,
+    /// The connection is gone: whatever opens now ends at once.
+    closed: bool,
+}
 
 impl Inboxes {
     pub fn open(&self, id: ChannelId) -> Arc<Inbox> {
-        Arc::clone(self.all().entry(id).or_default())
+        let mut all = self.all();
+        if all.closed {
+            let inbox = Arc::<Inbox>::default();
+            inbox.drop_all();
+            return inbox;
+        }
+        Arc::clone(all.inboxes.entry(id).or_default())
     }
 
     pub fn get(&self, id: ChannelId) -> Option<Arc<Inbox>> {
-        self.all().get(&id).cloned()
+        self.all().inboxes.get(&id).cloned()
     }
 
     /// Nobody reads it any more.
     pub fn remove(&self, id: ChannelId) {
-        if let Some(inbox) = self.all().remove(&id) {
+        if let Some(inbox) = self.all().inboxes.remove(&id) {
             inbox.drop_all();
         }
     }
 
     pub fn remove_all(&self) {
-        for (_, inbox) in self.all().drain() {
+        let mut all = self.all();
+        all.closed = true;
+        for (_, inbox) in all.inboxes.drain() {
             inbox.drop_all();
         }
     }
 
     pub fn len(&self) -> usize {
-        self.all().len()
+        self.all().inboxes.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.all().is_empty()
+        self.all().inboxes.is_empty()
     }
 
     /// What is kept for the channel that is read least.
     pub fn worst(&self) -> usize {
-        self.all().values().map(|inbox| inbox.bytes()).max().unwrap_or_default()
+        self.all().inboxes.values().map(|inbox| inbox.bytes()).max().unwrap_or_default()
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<ChannelId, Arc<Inbox>>> {
+    fn all(&self) -> MutexGuard<'_, Channels> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -36,7 +36,7 @@ impl Connection {
         // Held from now on, so that waiting connections count.
         inboxes.open(channel.id());
         tokio::spawn(async move {
-            let count = Count { activity, port: target.port() };
+            let count = Count { activity, port: Some(target.port()) };
             if let Ok(link) = target.connect().await {
                 reply.accept().await;
                 carry(channel, handle, inboxes, link, count).await;

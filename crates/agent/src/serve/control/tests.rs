@@ -7,7 +7,6 @@ use tokio::io::{DuplexStream, duplex};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::init::journal::Journal;
 use crate::serve::activity::Activity;
 use crate::serve::served::{Directory, Identity};
 use crate::serve::steward::{Settings, Steward};

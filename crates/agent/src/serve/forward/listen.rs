@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::serve::activity::Activity;
-use crate::serve::forward::{Count, Link, carry};
+use crate::serve::forward::{Count, Link, SOCKET, carry};
 use crate::serve::inbox::Inboxes;
 
 /// More than anybody needs, and fewer than there are files to open.
@@ -150,7 +150,7 @@ async fn accept_unix(listener: UnixListener, client: Client, path: String) {
         tokio::spawn(async move {
             let Client { handle, inboxes, activity } = client;
             if let Ok(channel) = handle.channel_open_forwarded_streamlocal(path).await {
-                let count = Count { activity, port: None };
+                let count = Count { activity, port: Some(SOCKET) };
                 carry(channel, handle, inboxes, Link::Unix(stream), count).await;
             }
         });

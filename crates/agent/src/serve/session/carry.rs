@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::serve::activity::Activity;
 use crate::serve::inbox::Inbox;
@@ -66,7 +66,11 @@ pub async fn pipes(
         return Ok(());
     }
     outbox.exit(status).await;
-    let (out, err) = outputs.await;
+    // Somebody it left behind may keep its output open for days; the client need not.
+    let (out, err) = tokio::select! {
+        ended = outputs => ended,
+        () = outbox.inbox.closed() => return Err(Gone),
+    };
     out.and(err)?;
     outbox.end().await;
     Ok(())
@@ -128,6 +132,7 @@ pub async fn terminal(
     let _input = Bound(tokio::spawn(typed));
     let mut buffer = vec![0; PIECE];
     let mut status = None;
+    let mut last_words = Instant::now();
     loop {
         tokio::select! {
             count = terminal.read(&mut buffer) => match count {
@@ -141,8 +146,9 @@ pub async fn terminal(
             ended = child.wait(), if status.is_none() => {
                 leader.ended();
                 status = Some(ended.map_err(|_| Gone)?);
+                last_words = Instant::now() + LAST_WORDS;
             }
-            () = sleep(LAST_WORDS), if status.is_some() => break,
+            () = sleep_until(last_words), if status.is_some() => break,
             () = outbox.inbox.closed() => return Err(Gone),
         }
     }
