@@ -7,10 +7,14 @@
 //! at all, and has it back when its data is consumed.
 
 /// Input of one channel that is kept without a second thought.
-pub const PLENTY: usize = 1 << 20;
+const PLENTY: usize = 1 << 20;
 
 /// Input of one channel that is kept so that others on the same connection may go on.
 const TOO_MUCH: usize = 16 << 20;
+
+/// Input of one channel after which those who hand it on have their turn. One thread does everything, and reading from a
+/// client that always has more would never end by itself.
+const TURN: usize = 128 << 10;
 
 /// The window of a new channel. When we ask for new keys, the client may have sent twice as much, on all channels together,
 /// before it hears of it; what is more, the library takes for an attack. It is chosen so that buffers of a usual size in
@@ -42,6 +46,27 @@ pub fn window(own: usize, worst: usize, channels: usize) -> u32 {
     (ALL_WINDOWS / channels).clamp(SMALL_WINDOW, LARGEST_WINDOW)
 }
 
+/// What comes before the next look at the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    Read,
+    /// Everybody else's turn, if there is anything to do.
+    GiveWay,
+    /// A pause: whoever should take the input does not.
+    Rest,
+}
+
+/// By what is kept for the worst of all channels, and whether others had their turn since the last look.
+pub fn pace(worst: usize, gave_way: bool) -> Pace {
+    if worst > TURN && !gave_way {
+        Pace::GiveWay
+    } else if worst > PLENTY {
+        Pace::Rest
+    } else {
+        Pace::Read
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +83,14 @@ mod tests {
     fn who_is_not_read_waits_and_others_hardly_notice() {
         assert_eq!(window(PLENTY + 1, PLENTY + 1, 1), TRICKLE);
         assert_eq!(window(0, PLENTY + 1, 2), SMALL_WINDOW);
+    }
+
+    #[test]
+    fn a_client_that_is_ahead_pauses_only_if_nobody_takes_its_input() {
+        assert_eq!(pace(TURN, false), Pace::Read);
+        assert_eq!(pace(PLENTY + 1, false), Pace::GiveWay);
+        assert_eq!(pace(PLENTY + 1, true), Pace::Rest);
+        assert_eq!(pace(PLENTY, true), Pace::Read);
     }
 
     #[test]

@@ -11,8 +11,9 @@ use russh::ChannelId;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::{Notify, watch};
 
-/// Small pieces are put together up to this size, so that a client who sends single bytes costs no more than others.
-const PIECE: usize = 32 << 10;
+/// Small pieces are put together up to this size, so that a client who sends single bytes costs no more than others, and
+/// packets of the usual size are handed on two at a time.
+const PIECE: usize = 64 << 10;
 
 #[derive(Debug)]
 pub struct Inbox {

@@ -11,10 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use crate::serve::flow;
+use crate::serve::flow::{self, Pace};
 use crate::serve::inbox::Inboxes;
 
-const BUFFER: usize = 64 << 10;
+/// Several packets. Only as much of it is ever touched as came at once.
+const BUFFER: usize = 256 << 10;
 
 /// Between two looks at the network while a client is ahead of its processes. It is allowed next to nothing, but that it
 /// could send as fast as it is read.
@@ -23,8 +24,11 @@ const REST: Duration = Duration::from_millis(2);
 pub struct Intake {
     stream: TcpStream,
     buffer: Vec<u8>,
+    filled: usize,
     taken: usize,
     rest: Option<Pin<Box<Sleep>>>,
+    /// Others had their turn since something was read.
+    gave_way: bool,
     inboxes: Inboxes,
     cut: Cut,
 }
@@ -60,34 +64,40 @@ impl Cut {
 
 impl Intake {
     pub fn new(stream: TcpStream, inboxes: Inboxes, cut: Cut) -> Self {
-        Self { stream, buffer: Vec::new(), taken: 0, rest: None, inboxes, cut }
+        Self { stream, buffer: Vec::new(), filled: 0, taken: 0, rest: None, gave_way: false, inboxes, cut }
     }
 
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.inboxes.worst() > flow::PLENTY {
-            ready!(self.rest.get_or_insert_with(|| Box::pin(sleep(REST))).as_mut().poll(cx));
-            self.rest = None;
+        match flow::pace(self.inboxes.worst(), self.gave_way) {
+            Pace::GiveWay => {
+                self.gave_way = true;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Pace::Rest => ready!(self.rest.get_or_insert_with(|| Box::pin(sleep(REST))).as_mut().poll(cx)),
+            Pace::Read => {}
         }
-        self.taken = 0;
+        self.rest = None;
+        // Clears something the first time only.
         self.buffer.resize(BUFFER, 0);
         let mut room = ReadBuf::new(&mut self.buffer);
         let polled = Pin::new(&mut self.stream).poll_read(cx, &mut room);
-        let count = room.filled().len();
-        self.buffer.truncate(count);
+        (self.taken, self.filled) = (0, room.filled().len());
+        self.gave_way = self.filled == 0;
         polled
     }
 }
 
 impl AsyncRead for Intake {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.taken == self.buffer.len() {
+        if self.taken == self.filled {
             self.cut.waiting().reader = Some(cx.waker().clone());
             if self.cut.is_cut() {
                 return Poll::Ready(Ok(()));
             }
             ready!(self.fill(cx))?;
         }
-        let count = buf.remaining().min(self.buffer.len() - self.taken);
+        let count = buf.remaining().min(self.filled - self.taken);
         buf.put_slice(&self.buffer[self.taken..self.taken + count]);
         self.taken += count;
         Poll::Ready(Ok(()))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rustix::pipe::fcntl_setpipe_size;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin};
 use tokio::task::JoinHandle;
@@ -18,6 +19,9 @@ use crate::serve::session::terminal::Terminal;
 use crate::serve::terminals::Words;
 
 const PIECE: usize = 32 << 10;
+
+/// To a process, which would otherwise have to be woken for every packet or two.
+const PIPE: usize = 256 << 10;
 
 /// After the end of a process, its last words are waited for no longer than this. Others may still have its terminal or
 /// pipes and say something at any time; of a terminal nobody wants to hear that, and of pipes its end need not wait.
@@ -90,6 +94,8 @@ async fn ended(child: &mut Child, outbox: &Outbox) -> Result<ExitStatus, Gone> {
 
 /// What the client sends, until it has no more or the process wants no more.
 async fn feed(inbox: Arc<Inbox>, mut stdin: ChildStdin, activity: Arc<Activity>) {
+    // It works with less, as where a user has too much in pipes already.
+    let _ = fcntl_setpipe_size(&stdin, PIPE);
     while let Some(piece) = inbox.next().await {
         activity.transferred();
         if stdin.write_all(&piece).await.is_err() {
