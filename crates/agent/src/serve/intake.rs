@@ -78,8 +78,9 @@ impl Intake {
             Pace::Read => {}
         }
         self.rest = None;
-        // Clears something the first time only.
-        self.buffer.resize(BUFFER, 0);
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; BUFFER];
+        }
         let mut room = ReadBuf::new(&mut self.buffer);
         let polled = Pin::new(&mut self.stream).poll_read(cx, &mut room);
         (self.taken, self.filled) = (0, room.filled().len());
