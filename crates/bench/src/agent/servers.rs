@@ -112,6 +112,8 @@ impl Server {
             format!("ListenAddress {address}"),
             format!("HostKey {}", place.of("keys/host_key")),
             format!("AuthorizedKeysFile {}", place.of("keys/authorized_keys")),
+            // Whatever the shell of whoever measures does when it starts, it would do for only one of them.
+            format!("SetEnv HOME={}", place.of("home")),
             "PidFile none".to_owned(),
             "StrictModes no".to_owned(),
             "UsePAM no".to_owned(),
