@@ -32,7 +32,7 @@ pub(crate) fn sizes(agent: &Path, place: &Path) -> anyhow::Result<(u64, u64)> {
 /// Each on a connection of its own and with the operator's own code: certificate, key exchange, login, question, answer.
 pub(crate) async fn of_an_ask(agent: &Path, place: &Place, count: u32) -> anyhow::Result<Duration> {
     let _server = Server::agent_at(agent, place, SocketAddr::from((ADDRESS, port::AGENT)))?;
-    let signing = PrivateKey::read_openssh_file(&place.path().join("keys/control_ca"))?;
+    let signing = PrivateKey::read_openssh_file(place.path().join("keys/control_ca"))?;
     let (authority, key) = (Authority { signing, trusted: Vec::new() }, Key::fresh()?);
     let (host_key, address) = (fs::read_to_string(place.path().join("keys/host_key.pub"))?, ADDRESS.to_string());
     let begun = processor_time()?;
@@ -43,7 +43,7 @@ pub(crate) async fn of_an_ask(agent: &Path, place: &Place, count: u32) -> anyhow
         let replies = dial.ask(&[Request::Signals], LIMIT).await.map_err(anyhow::Error::msg)?;
         ensure!(matches!(replies.as_slice(), [Reply::Signals(_)]), "it answers {replies:?}");
     }
-    Ok((processor_time()? - begun) / count)
+    Ok(processor_time()?.saturating_sub(begun) / count)
 }
 
 /// Of all threads, in the kernel too.
