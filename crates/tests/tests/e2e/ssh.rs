@@ -298,7 +298,7 @@ async fn a_server_nobody_uses_falls_asleep_and_one_in_use_does_not() -> anyhow::
         // First the warning, where everybody can read it.
         demo.kubectl(&["wait", "dsv/quiet", "--for=condition=Idle=True", "--timeout=120s"]).await?;
         let asleep = demo.until_phase("quiet", "Hibernated").await?;
-        assert!(condition(&asleep, "Idle")["message"].to_string().contains("no use for 1 min"), "{asleep}");
+        assert!(condition(&asleep, "Idle")["message"].to_string().contains("Nobody uses it: no use"), "{asleep}");
         assert_eq!(asleep["status"]["hibernation"]["by"], "Idle");
         for (name, reason) in [("busy", "busy"), ("kept", "keep it alive")] {
             wait::until("the resource says what counted", LIMIT, async || {
