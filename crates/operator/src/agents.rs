@@ -81,7 +81,10 @@ pub fn make(ctx: &Arc<Context>, server: &DevServer, calls: Vec<Call>) {
         let under_way = UnderWay { ctx: ctx.clone(), call: this, server: crate::follow::key(server) };
         tokio::spawn(async move {
             let ctx = &under_way.ctx;
-            let good = say(ctx, &uid, call).await;
+            let room = if matches!(call.say, Say::Quiesce(_)) { &ctx.calls.stops } else { &ctx.calls.at_once };
+            let Ok(_permit) = room.acquire().await else { return };
+            // On the heap from here on, so that the many that wait for their turn are small.
+            let good = Box::pin(say(ctx, &uid, call)).await;
             ctx.metrics.calls.get_or_create(&Called { say: name, ok: good.to_string() }).inc();
         });
     }
@@ -102,8 +105,6 @@ fn note(ctx: &Context, uid: &str, pod: &str, change: impl FnOnce(&mut AgentSeen)
 
 /// True if it was said and taken.
 async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
-    let room = if matches!(call.say, Say::Quiesce(_)) { &ctx.calls.stops } else { &ctx.calls.at_once };
-    let Ok(_permit) = room.acquire().await else { return false };
     let Some(authority) = ctx.authority.borrow().usable() else { return false };
     // Whoever leads now may have said something newer.
     if ctx.may_write().is_err() {
@@ -129,7 +130,7 @@ async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
             note(ctx, uid, &pod, |agent| {
                 if good {
                     agent.noticed = told.notice.as_ref().map(|_| agent.noticed.unwrap_or(now));
-                    (agent.told, agent.deaf) = (Some(*told), None);
+                    (agent.told, agent.deaf) = (Some(told), None);
                 } else {
                     let times = agent.deaf.map_or(0, |deaf| deaf.times).saturating_add(1);
                     agent.deaf = Some(Failed { at: now, times });
@@ -146,13 +147,13 @@ async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
                 if let Ok(signals) = &signals {
                     // It was started anew since we last heard of it, and may have forgotten what it was told.
                     let boot = |answer: &Answer| answer.signals.as_ref().ok().map(|signals| signals.agent_boot.clone());
-                    let last = agent.answer.as_ref().and_then(boot);
+                    let last = agent.answer.as_deref().and_then(boot);
                     if last.is_some_and(|last| last != signals.agent_boot) {
                         (agent.told, agent.noticed) = (None, None);
                     }
                     agent.deaf = None;
                 }
-                agent.answer = Some(Answer { at: now, signals, failures });
+                agent.answer = Some(Box::new(Answer { at: now, signals, failures }));
             });
             good
         }

@@ -33,15 +33,17 @@ pub struct Agents {
     pub of: BTreeMap<String, AgentSeen>,
 }
 
+/// Boxed where it is large: a map keeps room for ten more of them in each of its nodes, and there is a map for each
+/// server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentSeen {
     /// What it took last.
-    pub told: Option<Told>,
+    pub told: Option<Box<Told>>,
     /// When it was told that it will be stopped for idleness, if that still holds.
     pub noticed: Option<Timestamp>,
     /// How often in a row it could not be told, and when the last time was.
     pub deaf: Option<Failed>,
-    pub answer: Option<Answer>,
+    pub answer: Option<Box<Answer>>,
     pub quiesce: Quiesce,
 }
 
@@ -148,7 +150,7 @@ impl Decision<'_> {
             let Some(pod) = pod else { continue };
             let told = self.to_tell(ordinal, pod);
             let agent = self.agent(pod);
-            if agent.and_then(|agent| agent.told.as_ref()) == Some(&told) {
+            if agent.and_then(|agent| agent.told.as_deref()) == Some(&told) {
                 continue;
             }
             let wait = agent.and_then(|agent| agent.deaf).and_then(|deaf| left(pause(deaf.times), deaf.at, self.now));
@@ -188,7 +190,7 @@ impl Decision<'_> {
             (Ok(valid), _) => allowed_keys(valid.user, &valid.guests, self.server),
             (Err(_), Some(owner)) => allowed_keys(owner, &self.seen.guests, self.server),
             (Err(_), None) => {
-                let told = self.agent(pod).and_then(|agent| agent.told.as_ref());
+                let told = self.agent(pod).and_then(|agent| agent.told.as_deref());
                 told.map(|told| told.access.keys.clone()).unwrap_or_default()
             }
         }

@@ -141,7 +141,7 @@ impl Decision<'_> {
 
     /// One from a time to come was given under another clock.
     fn answer(&self, pod: &Pod) -> Option<&Answer> {
-        self.agent(pod)?.answer.as_ref().filter(|answer| answer.at <= self.now)
+        self.agent(pod)?.answer.as_deref().filter(|answer| answer.at <= self.now)
     }
 
     /// When the last of its agents was told that it will be stopped; nothing while one was not.

@@ -61,14 +61,14 @@ fn a_running_server_is_told_everything_once() {
     let first = told(&request);
     assert_eq!(first.access.keys, [KEY.parse::<odc_api::ssh_key::PublicKey>().unwrap().line()]);
     assert_eq!(first.jupyter, Some(false));
-    let knows = AgentSeen { told: Some(first.clone()), ..AgentSeen::default() };
+    let knows = AgentSeen { told: Some(Box::new(first.clone())), ..AgentSeen::default() };
     assert_eq!(said(&plan(&request, &there(|_| {}), Some(knows.clone()), 10)), Vec::<&Say>::new());
     // Another list, and another start of the container, which forgot.
     request.server.spec.access.keys.clear();
     assert_ne!(told(&request), first);
     let mut restarted = request.clone();
     restarted.server.spec.access.keys = vec![KEY.parse().unwrap()];
-    let knows_less = AgentSeen { told: Some(Told { restarts: -1, ..first }), ..AgentSeen::default() };
+    let knows_less = AgentSeen { told: Some(Box::new(Told { restarts: -1, ..first })), ..AgentSeen::default() };
     assert_eq!(said(&plan(&restarted, &there(|_| {}), Some(knows_less), 10)).len(), 1);
 }
 
@@ -106,7 +106,7 @@ fn nobody_is_called_who_cannot_be_reached() {
 fn a_stop_waits_for_an_agent_that_answered_and_for_no_other() {
     let mut stopping = running();
     stopping.server = stopping.server.desired(Desired::Hibernated);
-    let agent = |quiesce| AgentSeen { told: Some(told(&running())), quiesce, ..AgentSeen::default() };
+    let agent = |quiesce| AgentSeen { told: Some(Box::new(told(&running()))), quiesce, ..AgentSeen::default() };
     let go = |agent, now| {
         let plan = plan(&stopping, &there(|_| {}), agent, now);
         (plan.calls.len(), plan.writes.iter().filter(|write| matches!(write, Write::Delete(_))).count())
@@ -122,7 +122,11 @@ fn a_stop_waits_for_an_agent_that_answered_and_for_no_other() {
 #[test]
 fn kills_are_counted_once_however_often_they_are_told() {
     let answer = |oom_kills| AgentSeen {
-        answer: Some(Answer { at: at(5), signals: Ok(Signals { oom_kills, ..Signals::default() }), failures: 0 }),
+        answer: Some(Box::new(Answer {
+            at: at(5),
+            signals: Ok(Signals { oom_kills, ..Signals::default() }),
+            failures: 0,
+        })),
         ..AgentSeen::default()
     };
     let counted = |request: &Request, kills| {

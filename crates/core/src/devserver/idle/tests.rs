@@ -58,7 +58,7 @@ fn plan(request: &Request, answer: impl Into<Option<Answer>>, now: i64) -> Plan 
     // Told at once.
     let noticed = idle.map(|idle| idle.last_transition_time.0);
     request.check(|checked| {
-        let answer = answer.clone();
+        let answer = answer.clone().map(Box::new);
         let pod = reachable("server-1-0");
         let of = [(pod.uid.clone(), AgentSeen { noticed, answer, ..AgentSeen::default() })].into();
         let (pods, nodes) = ([pod], [node("node-1")]);
@@ -174,8 +174,11 @@ fn the_grace_begins_when_people_could_read_the_warning() {
     let told = |noticed: Option<i64>, now: i64| {
         request.check(|checked| {
             let (pods, nodes) = ([reachable("server-1-0")], [node("node-1")]);
-            let agent =
-                AgentSeen { answer: Some(typed(later, 3_000)), noticed: noticed.map(at), ..AgentSeen::default() };
+            let agent = AgentSeen {
+                answer: Some(Box::new(typed(later, 3_000))),
+                noticed: noticed.map(at),
+                ..AgentSeen::default()
+            };
             let agents = Agents { since: Some(at(-1_000)), of: [(pods[0].uid.clone(), agent)].into() };
             let plan = decide(&request.server, checked, &Seen { agents, ..seen(&pods, &nodes) }, &settings(), at(now));
             plan.status.and_then(|status| status.phase) == Some(Phase::Hibernating)
@@ -199,7 +202,8 @@ fn of_several_nodes_only_those_are_asked_whose_answer_is_missing() {
             pods[1].node = Some("node-2".into());
             change(&mut pods[1]);
             let nodes = [node("node-1"), node("node-2")];
-            let agent = |answer: &Option<Answer>| AgentSeen { answer: answer.clone(), ..AgentSeen::default() };
+            let agent =
+                |answer: &Option<Answer>| AgentSeen { answer: answer.clone().map(Box::new), ..AgentSeen::default() };
             let of = pods.iter().zip(&answers).map(|(pod, answer)| (pod.uid.clone(), agent(answer))).collect();
             let seen = Seen { agents: Agents { since: Some(at(-1_000)), of }, ..seen(&pods, &nodes) };
             let plan = decide(&request.server, checked, &seen, &settings(), at(LIMIT));
