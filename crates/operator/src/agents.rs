@@ -11,12 +11,15 @@ use std::time::Duration;
 use odc_api::v1alpha1::DevServer;
 use odc_control::{About, Outcome, Reply, Request, Signals, Text};
 use odc_core::devserver::agents::{AgentSeen, Answer, Call, Failed, Quiesce, Say, Told};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::context::Context;
 use crate::metrics::Called;
 use dial::Dial;
 
+/// Connections that are being made at once.
+const REACHED_AT_ONCE: usize = 256;
 /// Conversations at once. Each is a key exchange; more would only take the time from the others.
 const AT_ONCE: usize = 16;
 /// Stops at once. They take as long as people's own scripts, so they have room of their own.
@@ -27,6 +30,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Which conversations are under way: the same one is not begun twice.
 pub struct Calls {
     under_way: Mutex<HashSet<(String, &'static str)>>,
+    reached: Semaphore,
     at_once: Semaphore,
     stops: Semaphore,
     key: dial::Key,
@@ -36,6 +40,7 @@ impl Calls {
     pub fn new() -> anyhow::Result<Self> {
         Ok(Self {
             under_way: Mutex::default(),
+            reached: Semaphore::new(REACHED_AT_ONCE),
             at_once: Semaphore::new(AT_ONCE),
             stops: Semaphore::new(STOPS_AT_ONCE),
             key: dial::Key::fresh()?,
@@ -81,10 +86,14 @@ pub fn make(ctx: &Arc<Context>, server: &DevServer, calls: Vec<Call>) {
         let under_way = UnderWay { ctx: ctx.clone(), call: this, server: crate::follow::key(server) };
         tokio::spawn(async move {
             let ctx = &under_way.ctx;
+            let reached = {
+                let Ok(_permit) = ctx.calls.reached.acquire().await else { return };
+                dial::reach(&call.address).await
+            };
             let room = if matches!(call.say, Say::Quiesce(_)) { &ctx.calls.stops } else { &ctx.calls.at_once };
             let Ok(_permit) = room.acquire().await else { return };
             // On the heap from here on, so that the many that wait for their turn are small.
-            let good = Box::pin(say(ctx, &uid, call)).await;
+            let good = Box::pin(say(ctx, &uid, call, reached)).await;
             ctx.metrics.calls.get_or_create(&Called { say: name, ok: good.to_string() }).inc();
         });
     }
@@ -100,28 +109,21 @@ fn name(say: &Say) -> &'static str {
 
 /// Of a server that is gone meanwhile, nothing is kept.
 fn note(ctx: &Context, uid: &str, pod: &str, change: impl FnOnce(&mut AgentSeen)) {
-    ctx.hints.change_known(uid, |hint| change(hint.agents.entry(pod.to_owned()).or_default()));
+    ctx.hints.change_known(uid, |hint| change(hint.agent(pod)));
 }
 
 /// True if it was said and taken.
-async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
+async fn say(ctx: &Context, uid: &str, call: Call, reached: Result<TcpStream, String>) -> bool {
     let Some(authority) = ctx.authority.borrow().usable() else { return false };
     // Whoever leads now may have said something newer.
     if ctx.may_write().is_err() {
         return false;
     }
     let Call { pod, address, host_key, say } = call;
-    let dial = Dial {
-        authority: &authority,
-        key: &ctx.calls.key,
-        uid,
-        address: &address,
-        host_key: &host_key,
-        now: ctx.now(),
-    };
+    let dial = Dial { authority: &authority, key: &ctx.calls.key, uid, host_key: &host_key, now: ctx.now() };
     match say {
         Say::Tell(told) => {
-            let done = async { taken(dial.ask(&words(&told, ctx.now()), ANSWER).await?) }.await;
+            let done = async { taken(dial.ask(reached?, &words(&told, ctx.now()), ANSWER).await?) }.await;
             if let Err(why) = &done {
                 tracing::debug!(pod, address, why, "an agent could not be told");
             }
@@ -139,7 +141,7 @@ async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
             good
         }
         Say::Signals => {
-            let signals = async { signals(dial.ask(&[Request::Signals], ANSWER).await?) }.await;
+            let signals = async { signals(dial.ask(reached?, &[Request::Signals], ANSWER).await?) }.await;
             let (now, good) = (ctx.now(), signals.is_ok());
             note(ctx, uid, &pod, |agent| {
                 let before = agent.answer.as_ref().map_or(0, |answer| answer.failures);
@@ -159,7 +161,7 @@ async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
         }
         Say::Quiesce(within) => {
             let request = Request::Quiesce { within_seconds: within.as_secs() };
-            let done = async { quiesced(dial.ask(&[request], within + Duration::from_secs(2)).await?) }.await;
+            let done = async { quiesced(dial.ask(reached?, &[request], within + Duration::from_secs(2)).await?) }.await;
             if let Err(why) = &done {
                 tracing::info!(pod, address, why, "not everything was made fit for a stop");
             }

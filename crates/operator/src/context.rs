@@ -156,11 +156,22 @@ pub struct Hint {
     pub secret: SecretSeen,
     pub secret_checked: Option<Timestamp>,
     pub entrypoint: Option<Result<Vec<String>, String>>,
-    /// Of its pods, by their uid.
-    pub agents: BTreeMap<String, AgentSeen>,
+    /// Of its pods, by their uid. Nearly all have one, and a map would keep room for eleven.
+    pub agents: Vec<(String, AgentSeen)>,
     /// How often in a row it failed, and what was said the last time.
     pub failures: u32,
     pub obstacle: Option<String>,
+}
+
+impl Hint {
+    pub fn agent(&mut self, pod: &str) -> &mut AgentSeen {
+        let place = self.agents.iter().position(|(uid, _)| uid == pod).unwrap_or_else(|| {
+            self.agents.reserve_exact(1);
+            self.agents.push((pod.to_owned(), AgentSeen::default()));
+            self.agents.len() - 1
+        });
+        &mut self.agents[place].1
+    }
 }
 
 impl Hints {
@@ -193,7 +204,7 @@ impl Hints {
 
     pub fn forget_pod(&self, server: &str, pod: &str) {
         if let Some(hint) = self.lock().get_mut(server) {
-            hint.agents.remove(pod);
+            hint.agents.retain(|(uid, _)| uid != pod);
         }
     }
 

@@ -141,7 +141,7 @@ async fn carry_out(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result
         }
         if plan.phase == Some(Phase::Running) {
             // A stop that was called off: the next one asks again.
-            hint.agents.values_mut().for_each(|agent| agent.quiesce = Quiesce::NotAsked);
+            hint.agents.iter_mut().for_each(|(_, agent)| agent.quiesce = Quiesce::NotAsked);
         }
     });
     agents::make(ctx, server, plan.calls);

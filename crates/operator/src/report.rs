@@ -1,6 +1,7 @@
 //! The only writer of statuses and events. It computes nothing: a status comes whole from `odc-core`.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, Patch, PatchParams};
@@ -10,21 +11,26 @@ use odc_core::plan;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::context::Context;
 use crate::error::{Error, code};
 use crate::request::in_time;
 
+/// Events that are written at once. A connection is opened for each and kept for a while.
+const EVENTS_AT_ONCE: usize = 4;
+
 #[derive(Clone)]
 pub struct Reporter {
     client: Client,
     who: Who,
+    at_once: Arc<Semaphore>,
 }
 
 impl Reporter {
     pub fn new(client: Client, instance: &str) -> Self {
         let who = Who { controller: "odc-operator".into(), instance: Some(instance.to_owned()) };
-        Self { client, who }
+        Self { client, who, at_once: Arc::new(Semaphore::new(EVENTS_AT_ONCE)) }
     }
 
     /// Tells people what happened. They can do without it, so nothing waits for it and its failure is no failure.
@@ -42,8 +48,11 @@ impl Reporter {
                 action: event.action.to_owned(),
                 secondary: None,
             };
+            let at_once = self.at_once.clone();
             tokio::spawn(async move {
-                let told = in_time(recorder.publish(&event, &about)).await;
+                let Ok(_permit) = at_once.acquire().await else { return };
+                // On the heap from here on, so that the many that wait for their turn are small.
+                let told = Box::pin(in_time(recorder.publish(&event, &about))).await;
                 if told.is_err() {
                     tracing::debug!(name = about.name, ?told, "an event was not written");
                 }

@@ -13,9 +13,12 @@ use russh::keys::PublicKeyOrCertificate;
 use russh::keys::ssh_key::certificate::{Builder, CertType};
 use russh::keys::{Certificate, PrivateKey, PublicKey};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::authority::{self, Authority};
 
+/// Until the agent's port answers: it is in the same cluster.
+const REACH: Duration = Duration::from_secs(3);
 /// Until we are let in.
 const LOGIN: Duration = Duration::from_secs(5);
 /// Clocks may differ by as much.
@@ -31,20 +34,27 @@ impl Key {
     }
 }
 
+/// Apart from the conversation itself, which takes turns: agents that cannot be reached hold up nobody else.
+pub async fn reach(address: &str) -> Result<TcpStream, String> {
+    match tokio::time::timeout(REACH, TcpStream::connect((address, port::AGENT))).await {
+        Ok(stream) => stream.map_err(|error| error.to_string()),
+        Err(_) => Err("it cannot be reached in time".into()),
+    }
+}
+
 pub struct Dial<'a> {
     pub authority: &'a Authority,
     pub key: &'a Key,
     /// Of the server.
     pub uid: &'a str,
-    pub address: &'a str,
     pub host_key: &'a str,
     pub now: Timestamp,
 }
 
 impl Dial<'_> {
     /// A reply for each request, or in words why not.
-    pub async fn ask(&self, requests: &[Request], limit: Duration) -> Result<Vec<Reply>, String> {
-        let session = match tokio::time::timeout(LOGIN, self.log_in()).await {
+    pub async fn ask(&self, stream: TcpStream, requests: &[Request], limit: Duration) -> Result<Vec<Reply>, String> {
+        let session = match tokio::time::timeout(LOGIN, self.log_in(stream)).await {
             Ok(session) => session?,
             Err(_) => return Err("it does not let us in in time".into()),
         };
@@ -54,12 +64,11 @@ impl Dial<'_> {
         replies.unwrap_or_else(|_| Err("it does not answer in time".into()))
     }
 
-    async fn log_in(&self) -> Result<client::Handle<Pinned>, String> {
+    async fn log_in(&self, stream: TcpStream) -> Result<client::Handle<Pinned>, String> {
         let host_key = PublicKey::from_openssh(self.host_key).map_err(|error| format!("its host key: {error}"))?;
         let certificate = self.certificate().map_err(|error| format!("signing a certificate: {error}"))?;
-        let config = client::Config { nodelay: true, ..client::Config::default() };
-        let to = (self.address, port::AGENT);
-        let session = client::connect(Arc::new(config), to, Pinned(host_key)).await;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let session = client::connect_stream(Arc::default(), stream, Pinned(host_key)).await;
         let mut session = session.map_err(|error| error.to_string())?;
         let login = session.authenticate_openssh_cert("odc", self.key.0.clone(), certificate).await;
         match login.map_err(|error| error.to_string())? {

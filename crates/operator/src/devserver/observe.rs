@@ -71,7 +71,7 @@ impl Observed {
             sleep: None,
             owner: self.owner.as_deref(),
             guests: self.guests.iter().map(|guest| &**guest).collect(),
-            agents: Agents { since: Some(self.since), of: self.hint.agents.clone() },
+            agents: Agents { since: Some(self.since), of: self.hint.agents.iter().cloned().collect() },
             authorities: self.authority.as_ref().map_or(&[], |authority| &authority.trusted),
             obstacle: self.hint.obstacle.clone(),
         }
