@@ -22,7 +22,7 @@ use crate::serve::session::environment::{self, Asked, environment};
 use crate::serve::session::process::{Ends, Leader, Line};
 use crate::serve::session::terminal::{Size, Terminal};
 use crate::serve::session::{Session, Wanted, carry, process};
-use crate::serve::sftp;
+use crate::serve::sftp::{self, links::LinkOrder};
 
 /// Of the image.
 const LONGEST_MOTD: u64 = 16 << 10;
@@ -112,9 +112,10 @@ impl Connection {
 
     pub(super) fn start_sftp(&mut self, id: ChannelId, link: &Link) -> bool {
         let activity = Arc::clone(&self.served.activity);
+        let link_order = LinkOrder::of(link.remote_sshid());
         let Some((outbox, _)) = self.take(id, link) else { return false };
         tokio::spawn(async move {
-            let code = match sftp::serve(&outbox, Account::look_up().home, &activity).await {
+            let code = match sftp::serve(&outbox, Account::look_up().home, link_order, &activity).await {
                 Ok(()) => 0,
                 Err(_) => 1,
             };
