@@ -34,6 +34,9 @@ pub enum Command {
     /// Print the addresses of a name; `serve` has another process look, because that may load parts of the image
     #[command(hide = true)]
     Resolve(Resolve),
+    /// Run the preStop script, if nobody has for this stop; what `serve` has done before a stop
+    #[command(hide = true)]
+    PreStop(PreStop),
     /// Exit with 0 if init is up and setup has ended, else say why not; for startup and readiness probes
     Probe(Probe),
     /// What `odc-status` does
@@ -160,6 +163,17 @@ pub struct Session {
     pub name: OsString,
     #[arg(last = true, required = true)]
     pub program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PreStop {
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: PathBuf,
+    #[arg(long, value_name = "FILE")]
+    pub script: PathBuf,
+    /// Time after which it is killed
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub within_milliseconds: u64,
 }
 
 #[derive(Debug, clap::Args)]

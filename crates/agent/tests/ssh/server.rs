@@ -191,6 +191,16 @@ impl Server {
         let _ = self.process.wait();
     }
 
+    /// The number, outside, of its `serve`, while there is one.
+    pub fn serve_pid(&self) -> Option<u32> {
+        let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let init: u32 = children(self.pid()).split_whitespace().next()?.parse().ok()?;
+        children(init).split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).nth(1) == Some(b"serve")
+        })
+    }
+
     pub fn pid(&self) -> u32 {
         self.process.id()
     }

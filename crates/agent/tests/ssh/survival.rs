@@ -4,16 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::server::{Plan, Running, Server, eventually};
-
-/// The number, outside, of the server's `serve`.
-fn serve(server: &Server) -> Option<u32> {
-    let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let init: u32 = children(server.pid()).split_whitespace().next()?.parse().ok()?;
-    children(init).split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
-        fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default().split(|byte| *byte == 0).nth(1) == Some(b"serve")
-    })
-}
+use crate::server::{Plan, Running, eventually};
 
 #[test]
 fn jobs_survive_the_end_of_serve_and_people_are_soon_back() {
@@ -28,7 +19,7 @@ fn jobs_survive_the_end_of_serve_and_people_are_soon_back() {
     let mark = server.path("in").display().to_string();
     let mut client = Running::start(server.ssh(&[]).arg(format!("touch {mark}; sleep 1000")));
     eventually("the client is in", || server.path("in").exists().then_some(()));
-    let killed = serve(&server).unwrap();
+    let killed = server.serve_pid().unwrap();
     let done = Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap();
     assert!(done.success());
     let begun = Instant::now();

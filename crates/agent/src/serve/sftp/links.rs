@@ -1,7 +1,7 @@
 //! In which order a client names the two ends of a symbolic link.
 //!
 //! The draft has the link first. OpenSSH had the target first from the beginning and stayed with it, so everybody who was
-//! only ever tried with OpenSSH does too (paramiko, JSch, Go's library, sshfs). Some look at who the server says it is, and
+//! only ever tried with OpenSSH does too (paramiko, Java's `jsch`, Go's library, sshfs). Some look at who the server says it is, and
 //! keep to the draft with servers that do not call themselves OpenSSH, as we do not.
 
 use bytes::Bytes;
@@ -20,10 +20,8 @@ impl LinkOrder {
     /// With the name of the client's software, as it came.
     pub fn of(software: &[u8]) -> Self {
         let name = software.strip_prefix(b"SSH-2.0-").unwrap_or_default();
-        match LOOK_AT_THE_SERVER.iter().any(|known| name.starts_with(known)) {
-            true => Self::LinkFirst,
-            false => Self::TargetFirst,
-        }
+        let looks = LOOK_AT_THE_SERVER.iter().any(|known| name.starts_with(known));
+        if looks { Self::LinkFirst } else { Self::TargetFirst }
     }
 
     /// The target, and the link.
