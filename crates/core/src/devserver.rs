@@ -26,6 +26,7 @@ mod tell;
 #[cfg(test)]
 mod tests;
 pub mod trouble;
+pub mod unfit;
 pub mod validate;
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use kube::api::Api;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use odc_api::v1alpha1::{DevServer, DevServerStatus, Phase};
-use odc_core::devserver::agents::Quiesce;
+use odc_core::devserver::agents::AgentSeen;
 use odc_core::devserver::{self, Plan};
 use odc_core::object::Kind;
 use odc_core::plan::{Again, Write};
@@ -140,8 +140,7 @@ async fn carry_out(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result
             None => hint.held = None,
         }
         if plan.phase == Some(Phase::Running) {
-            // A stop that was called off: the next one asks again.
-            hint.agents.values_mut().for_each(|agent| agent.quiesce = Quiesce::NotAsked);
+            hint.agents.values_mut().for_each(AgentSeen::goes_on);
         }
     });
     agents::make(ctx, server, plan.calls);

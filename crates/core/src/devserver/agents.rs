@@ -17,6 +17,7 @@ use super::build::container::GRACE_SECONDS;
 use super::decide::Decision;
 use super::left;
 use super::parts::is_ready;
+use super::unfit::Unfit;
 use crate::plan::Again;
 use crate::seen::Pod;
 
@@ -43,6 +44,8 @@ pub struct AgentSeen {
     pub deaf: Option<Failed>,
     pub answer: Option<Answer>,
     pub quiesce: Quiesce,
+    /// What was not in order when that was over.
+    pub unfit: Option<Unfit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,16 @@ pub struct Answer {
     pub signals: Result<Signals, String>,
     /// How often in a row there were none.
     pub failures: u32,
+}
+
+impl AgentSeen {
+    /// The server goes on: a stop that was prepared does not take place. The next one asks again, and until then the agent
+    /// must learn of it, or it would take what it did for the wrong stop as done.
+    pub fn goes_on(&mut self) {
+        if self.quiesce != Quiesce::NotAsked {
+            (self.quiesce, self.unfit, self.told) = (Quiesce::NotAsked, None, None);
+        }
+    }
 }
 
 /// How far the agent is with what it does before a stop.

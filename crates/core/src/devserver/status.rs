@@ -17,6 +17,7 @@ use odc_api::v1alpha1::{
 use super::Settings;
 use super::lifetime::{self, Stage};
 use super::parts::{Parts, is_ready};
+use super::unfit::Unfit;
 use super::validate::{Valid, Violation};
 use crate::seen::Exit;
 
@@ -103,6 +104,8 @@ pub(super) struct Now {
     pub idle: Option<(bool, Reason, String)>,
     /// Processes killed for want of memory, by pod, as the agents told.
     pub killed: BTreeMap<String, i64>,
+    /// What was not in order at a stop.
+    pub unfit: Option<Unfit>,
 }
 
 pub(super) fn compose(
@@ -142,6 +145,9 @@ pub(super) fn compose(
     };
     if let Some(News::Failure(reason, message, log)) = &outlook.news {
         set_failure(&mut status, *reason, message, log.as_deref(), now);
+    }
+    if let Some(unfit) = &news.unfit {
+        unfit.tell(&mut status);
     }
     count(&mut status, parts);
     let pods = pods(outlook.phase, parts, &status.pods, &news.killed);

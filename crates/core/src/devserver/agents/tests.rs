@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use odc_api::fixtures::KEY;
 use odc_api::time::stored;
+use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Desired, DevServer, Home, Phase};
 
 use super::*;
@@ -117,6 +118,43 @@ fn a_stop_waits_for_an_agent_that_answered_and_for_no_other() {
     assert_eq!(go(Some(agent(Quiesce::Asked(at(10)))), 69), (1, 0));
     assert_eq!(go(Some(agent(Quiesce::Asked(at(10)))), 70), (0, 1));
     assert_eq!(go(Some(agent(Quiesce::Over)), 10), (0, 1));
+}
+
+#[test]
+fn what_was_not_in_order_is_told_before_the_pod_goes_and_only_once() {
+    let mut stopping = running();
+    stopping.server = stopping.server.desired(Desired::Hibernated);
+    let unfit = Unfit { at: at(20), reason: Reason::PreStopFailed, message: "It failed.".into(), log: None };
+    let agent = |unfit: &Unfit| AgentSeen {
+        told: Some(told(&running())),
+        quiesce: Quiesce::Over,
+        unfit: Some(unfit.clone()),
+        ..AgentSeen::default()
+    };
+    let first = plan(&stopping, &there(|_| {}), Some(agent(&unfit)), 20);
+    let status = first.status.unwrap();
+    assert_eq!(status.last_failure.as_ref().unwrap().reason, "PreStopFailed");
+    assert!(first.events.iter().any(|event| event.serious && event.note == "It failed."));
+    assert_eq!((first.writes, first.again), (vec![], Again::After(Duration::ZERO)));
+    stopping.server.status = Some(status);
+    let then = plan(&stopping, &there(|_| {}), Some(agent(&unfit)), 21);
+    assert_eq!((then.writes.len(), then.events, then.status), (1, vec![], None));
+    // The same words at another stop are another failure.
+    let again = Unfit { at: at(500), ..unfit };
+    assert_eq!(plan(&stopping, &there(|_| {}), Some(agent(&again)), 500).events.len(), 1);
+}
+
+#[test]
+fn an_agent_whose_stop_was_called_off_is_told_everything_again() {
+    let asked = AgentSeen { told: Some(told(&running())), quiesce: Quiesce::Asked(at(5)), ..AgentSeen::default() };
+    for mut agent in [asked.clone(), AgentSeen { quiesce: Quiesce::Over, ..asked.clone() }] {
+        agent.goes_on();
+        assert_eq!(agent.quiesce, Quiesce::NotAsked);
+        assert_eq!(said(&plan(&running(), &there(|_| {}), Some(agent), 10)).len(), 1);
+    }
+    let mut other = AgentSeen { quiesce: Quiesce::NotAsked, ..asked };
+    other.goes_on();
+    assert_eq!(said(&plan(&running(), &there(|_| {}), Some(other), 10)).len(), 0);
 }
 
 #[test]
