@@ -4,6 +4,7 @@
 
 pub mod list;
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,9 @@ use crate::serve::access::list::List;
 use crate::serve::certificate::{self, Principal};
 use crate::serve::gang;
 use crate::state::process::Process;
+
+/// What messages call those who sign for the operator.
+const CONTROL: &str = "control CA";
 
 const FILE: &str = "access.json";
 
@@ -67,6 +71,18 @@ pub struct Changed {
 pub enum Refused {
     #[error("there are {0} lines; at most {most} can be handled", most = list::MOST)]
     Many(usize),
+    #[error("no control CA in the list can be used, so the operator could never come back; nothing was changed{0}")]
+    NoControl(Reasons),
+}
+
+/// Why lines cannot be used, to follow a sentence.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reasons(Vec<String>);
+
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|reason| write!(f, "; {reason}"))
+    }
 }
 
 /// As it is stored. Files may outlive the container they were meant for, so its process 1 is part of them.
@@ -96,7 +112,7 @@ impl Lists {
     /// In words, for the log and for whoever said it.
     fn unusable(&self) -> Vec<String> {
         let Self { keys, user_cas, control_cas } = self;
-        [("key", keys), ("user CA", user_cas), ("control CA", control_cas)]
+        [("key", keys), ("user CA", user_cas), (CONTROL, control_cas)]
             .into_iter()
             .flat_map(|(name, list)| {
                 list.unusable.iter().map(move |(line, reason)| format!("{name} in line {line}: {reason}"))
@@ -132,6 +148,10 @@ impl Access {
         }
         let lists = Lists::parse(&list, self.gang.as_deref());
         let unusable = lists.unusable();
+        if lists.control_cas.keys.is_empty() {
+            let about_control = |line: &String| line.starts_with(CONTROL);
+            return Err(Refused::NoControl(Reasons(unusable.into_iter().filter(about_control).collect())));
+        }
         let stored = Stored { init: Process::init(), access: list };
         let kept = serde_json::to_vec(&stored)
             .map_err(io::Error::from)
@@ -196,7 +216,8 @@ mod tests {
     fn access(keys: &[&str]) -> odc_control::Access {
         odc_control::Access {
             keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-            ..odc_control::Access::default()
+            user_cas: vec![],
+            control_cas: vec![ADA.to_owned()],
         }
     }
 
@@ -240,7 +261,28 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (here, _) = Access::begin(place.path(), &[], place.path());
         here.set(access(&[ADA])).unwrap();
-        assert_eq!(here.set(access(&vec![BOB; list::MOST + 1])), Err(Refused::Many(list::MOST + 1)));
+        assert_eq!(here.set(access(&vec![BOB; list::MOST])), Err(Refused::Many(list::MOST + 1)));
         assert_eq!(here.current(), access(&[ADA]));
+    }
+    #[test]
+    fn a_list_that_would_lock_the_operator_out_is_refused_and_changes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let (here, _) = Access::begin(place.path(), &[], place.path());
+        here.set(access(&[ADA])).unwrap();
+        let mut changes = here.changes();
+        changes.mark_unchanged();
+        let small = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQCo9+BpMRYQ/dL3DS2CyJxRF+j6ctbT3/Qp84+KeFhnii7NT7fELilKUSnxS30WAvQCCo2yU1orfgqr41mM70MB";
+        for (lines, why) in
+            [(vec![], ""), (vec!["# none"], ""), (vec![small, "nonsense"], "; control CA in line 1: its RSA")]
+        {
+            let control_cas = lines.into_iter().map(str::to_owned).collect();
+            let refused = here.set(odc_control::Access { control_cas, ..access(&[BOB]) }).unwrap_err().to_string();
+            let sentence =
+                "no control CA in the list can be used, so the operator could never come back; nothing was changed";
+            assert!(refused.starts_with(&format!("{sentence}{why}")), "{refused}");
+        }
+        assert_eq!(here.current(), access(&[ADA]));
+        assert!(!changes.has_changed().unwrap());
+        assert_eq!(Access::begin(place.path(), &[], place.path()).0.current(), access(&[ADA]));
     }
 }
