@@ -130,6 +130,10 @@ async fn accept(
     if let Err(error) = steward::begin(&served) {
         served.journal.say(format!("helpers such as odc-status cannot reach us: {error}"));
     }
+    tokio::spawn({
+        let served = Arc::clone(&served);
+        async move { forward::agent::sweep(served.directory.path()).await }
+    });
     let strangers = Arc::new(AtomicU32::new(0));
     let mut dice = Dice::new();
     loop {

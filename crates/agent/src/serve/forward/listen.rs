@@ -24,7 +24,7 @@ use crate::serve::inbox::Inboxes;
 const MOST: usize = 64;
 
 /// After a failure to take a connection, as when there are too many files.
-const BREATH: Duration = Duration::from_millis(100);
+pub(super) const BREATH: Duration = Duration::from_millis(100);
 
 /// All that one client listens to. They end with it.
 #[derive(Default)]
