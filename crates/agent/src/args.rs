@@ -158,6 +158,9 @@ pub struct Session {
     /// Make the standard input the session's controlling terminal
     #[arg(long)]
     pub terminal: bool,
+    /// Where it begins, or in `/` if that cannot be
+    #[arg(long, value_name = "DIR")]
+    pub directory: PathBuf,
     /// What the program is to think it is called
     #[arg(long, value_name = "NAME")]
     pub name: OsString,

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod account;
 pub mod activity;
+pub mod apart;
 pub mod board;
 pub mod certificate;
 pub mod connection;
@@ -53,6 +54,7 @@ use crate::init::journal::Journal;
 use crate::serve::access::Access;
 use crate::serve::account::Account;
 use crate::serve::activity::Activity;
+use crate::serve::apart::Apart;
 use crate::serve::connection::{Peer, Stranger, attend};
 use crate::serve::marker::Marker;
 use crate::serve::served::{Directory, Identity, Served};
@@ -60,8 +62,9 @@ use crate::serve::steward::Steward;
 use crate::serve::terminals::Terminals;
 use crate::state::directory;
 
-/// Threads for what may block: files of people who copy.
-const BLOCKING_THREADS: usize = 8;
+/// Threads for what may block: files of people who copy. Made when they are needed, and enough that some are left if a few
+/// hang in a network's file system.
+const BLOCKING_THREADS: usize = 32;
 
 /// Among the keys, if the user wants one.
 const PRE_STOP: &str = "pre-stop.sh";
@@ -104,6 +107,7 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
         journal,
         expires_in: OnceLock::new(),
         steward,
+        apart: Apart::default(),
     });
     let config = Arc::new(transport::config(host_key, *rekey_after));
     let grace = Duration::from_secs((*login_grace).into());

@@ -79,7 +79,12 @@ impl Connection {
     }
 
     fn client(&self, link: &Link) -> Client {
-        Client { handle: link.handle(), inboxes: self.inboxes.clone(), activity: Arc::clone(&self.served.activity) }
+        Client {
+            handle: link.handle(),
+            inboxes: self.inboxes.clone(),
+            activity: Arc::clone(&self.served.activity),
+            apart: self.served.apart.clone(),
+        }
     }
 }
 
@@ -268,7 +273,8 @@ impl Handler for Connection {
     }
 
     async fn agent_request(&mut self, id: ChannelId, link: &mut Link) -> Result<bool, russh::Error> {
-        Ok(self.is_user() && self.open_agent(id, link))
+        let client = self.client(link);
+        Ok(self.is_user() && self.open_agent(id, client).await)
     }
 
     async fn shell_request(&mut self, id: ChannelId, link: &mut Link) -> Result<(), russh::Error> {
@@ -316,11 +322,11 @@ impl Handler for Connection {
             return Ok(false);
         }
         let client = self.client(link);
-        Ok(self.listeners.open_socket(&client, path).is_ok())
+        Ok(self.listeners.open_socket(&client, path).await.is_ok())
     }
 
     async fn cancel_streamlocal_forward(&mut self, path: &str, _: &mut Link) -> Result<bool, russh::Error> {
-        Ok(self.listeners.close_socket(path))
+        Ok(self.listeners.close_socket(&self.served.apart, path).await)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::init::journal::Journal;
 use crate::serve::access::Access;
 use crate::serve::activity::Activity;
+use crate::serve::apart::Apart;
 use crate::serve::steward::Steward;
 use crate::serve::terminals::Terminals;
 
@@ -20,6 +21,7 @@ pub struct Served {
     /// How long the server will be there. Set once by whoever knows; until then nobody does.
     pub expires_in: OnceLock<Remaining>,
     pub steward: Steward,
+    pub apart: Apart,
 }
 
 pub type Remaining = Box<dyn Fn() -> Option<Duration> + Send + Sync>;

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::serve::activity::Activity;
+use crate::serve::apart::Apart;
 use crate::serve::served::{Directory, Identity};
 use crate::serve::steward::{Settings, Steward};
 use crate::serve::terminals::Terminals;
@@ -35,6 +36,7 @@ fn place() -> Place {
         journal: Arc::default(),
         expires_in: OnceLock::new(),
         steward: Steward::new(settings),
+        apart: Apart::default(),
     };
     Place { _directory: directory, served: Arc::new(served) }
 }

@@ -26,7 +26,7 @@ pub struct Door {
 
 impl Door {
     /// `number` tells the sessions of all clients apart.
-    pub fn open(client: Client, state: &Path, number: u64) -> io::Result<Self> {
+    pub async fn open(client: Client, state: &Path, number: u64) -> io::Result<Self> {
         let name = format!("{}-{number}", std::process::id());
         let path = state.join(DIRECTORY).join(&name);
         let path = if path.as_os_str().len() <= LONGEST_PATH { path } else { Path::new(ELSEWHERE).join(name) };
@@ -40,7 +40,7 @@ impl Door {
         if !there.is_dir() || there.uid() != getuid().as_raw() || there.mode() & 0o077 != 0 {
             return Err(io::Error::other(format!("{} is not ours alone", directory.display())));
         }
-        let listener = listen(&path)?;
+        let listener = listen(&client.apart, &path).await?;
         Ok(Self { path, task: tokio::spawn(accept(listener, client)) })
     }
 
@@ -78,7 +78,7 @@ async fn accept(listener: UnixListener, client: Client) {
             sleep(BREATH).await;
             continue;
         };
-        let Client { handle, inboxes, activity } = client.clone();
+        let Client { handle, inboxes, activity, .. } = client.clone();
         tokio::spawn(async move {
             if let Ok(channel) = handle.channel_open_agent().await {
                 let count = Count { activity, port: None };
