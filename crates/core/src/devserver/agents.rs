@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use odc_api::text::Text;
 use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{self as api, Phase};
 use odc_control::{Access, IdleAction, IdleTerms, Signals};
@@ -72,6 +73,14 @@ impl AgentSeen {
             (self.quiesce, self.unfit, self.told) = (Quiesce::NotAsked, None, None);
         }
     }
+}
+
+/// Processes killed for want of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Killed {
+    pub count: i64,
+    /// Since this start of the container.
+    pub boot: Text<128>,
 }
 
 /// How far the agent is with what it does before a stop.
@@ -220,11 +229,11 @@ impl Decision<'_> {
     }
 
     /// Processes killed for want of memory, by the uid of their pod; of those whose agent told of any.
-    pub(super) fn killed(&self) -> BTreeMap<String, i64> {
+    pub(super) fn killed(&self) -> BTreeMap<String, Killed> {
         let told = |pod: &Pod| {
             let signals = self.agent(pod)?.answer.as_ref()?.signals.as_ref().ok()?;
             let count = i64::try_from(signals.oom_kills).ok().filter(|count| *count > 0)?;
-            Some((pod.uid.clone(), count))
+            Some((pod.uid.clone(), Killed { count, boot: signals.container_boot.as_str().into() }))
         };
         self.parts.live().filter_map(told).collect()
     }

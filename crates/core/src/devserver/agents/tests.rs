@@ -159,18 +159,28 @@ fn an_agent_whose_stop_was_called_off_is_told_everything_again() {
 
 #[test]
 fn kills_are_counted_once_however_often_they_are_told() {
-    let answer = |oom_kills| AgentSeen {
-        answer: Some(Answer { at: at(5), signals: Ok(Signals { oom_kills, ..Signals::default() }), failures: 0 }),
-        ..AgentSeen::default()
+    let answer = |boot: &str, oom_kills| {
+        let signals = Signals { container_boot: boot.into(), oom_kills, ..Signals::default() };
+        AgentSeen { answer: Some(Answer { at: at(5), signals: Ok(signals), failures: 0 }), ..AgentSeen::default() }
     };
-    let counted = |request: &Request, kills| {
-        let plan = plan(request, &there(|_| {}), Some(answer(kills)), 10);
+    let counted = |request: &Request, (boot, kills)| {
+        let plan = plan(request, &there(|_| {}), Some(answer(boot, kills)), 10);
         plan.status.as_ref().unwrap_or(request.server.status.as_ref().unwrap()).clone()
     };
     let mut request = running();
-    for (told, total) in [(0, None), (2, Some(2)), (2, Some(2)), (3, Some(3)), (1, Some(4))] {
+    for (told, total) in [
+        (("one", 0), None),
+        (("one", 2), Some(2)),
+        (("one", 2), Some(2)),
+        (("one", 3), Some(3)),
+        // The container was started anew, and counts from none.
+        (("two", 0), Some(3)),
+        (("two", 3), Some(6)),
+        (("two", 4), Some(7)),
+        (("three", 1), Some(8)),
+    ] {
         let status = counted(&request, told);
-        assert_eq!(status.oom_kills, total, "after {told}");
+        assert_eq!(status.oom_kills, total, "after {told:?}");
         request.server.status = Some(status);
     }
 }
