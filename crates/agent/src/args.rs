@@ -110,6 +110,9 @@ pub struct Init {
     #[arg(long = "control-ca", value_name = "KEY", requires = "serve")]
     pub control_cas: Vec<String>,
     /// For --serve, as in `odc-agent serve`
+    #[arg(long, value_name = "DIR", requires = "serve")]
+    pub keep: Option<PathBuf>,
+    /// For --serve, as in `odc-agent serve`
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     pub listen: SocketAddr,
     #[command(flatten)]
@@ -143,6 +146,10 @@ pub struct Serve {
     /// Public key that signs for the operator, instead of those in `control_ca.pub`; may be given several times
     #[arg(long = "control-ca", value_name = "KEY")]
     pub control_cas: Vec<String>,
+    /// Directory that outlives the container; what the operator said last of who may log in is kept there too, so that a
+    /// container that is started again does not go back to what was so when it was made
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
     #[command(flatten)]
     pub state: StateDir,
     /// Time in which a connection must have logged in
@@ -262,6 +269,7 @@ mod tests {
             "odc-agent prepare --to /d --groups 1,x",
             "odc-agent init --serve",
             "odc-agent init --keys /k --server-uid u",
+            "odc-agent init --keep /k",
             "odc-agent serve --keys /k",
             "odc-agent serve --keys /k --server-uid a:b",
             "odc-agent serve --keys /k --server-uid u --listen 2222",

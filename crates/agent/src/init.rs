@@ -85,6 +85,7 @@ impl Init {
             keys,
             server_uid,
             control_cas,
+            keep,
             listen,
             state,
             entrypoint,
@@ -116,6 +117,9 @@ impl Init {
             let mut command = Command::new(OWN_EXECUTABLE);
             command.arg("serve").arg("--keys").arg(keys).args(["--server-uid", uid.as_str()]);
             command.args(control_cas.iter().flat_map(|key| ["--control-ca", key]));
+            if let Some(keep) = &keep {
+                command.arg("--keep").arg(keep);
+            }
             command.args(["--listen", &listen.to_string()]).stdin(Stdio::null());
             if let Some(directory) = &state.state_dir {
                 command.arg("--state-dir").arg(directory);

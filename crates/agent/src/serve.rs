@@ -74,7 +74,7 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// Returns only if it cannot begin.
 pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
-    let args::Serve { listen, keys, server_uid, control_cas, state, login_grace, rekey_after } = args;
+    let args::Serve { listen, keys, server_uid, control_cas, keep, state, login_grace, rekey_after } = args;
     let journal = Arc::new(Journal::open());
     hearsay::listen(&journal);
     let state = directory::find(state.state_dir.as_deref()).context("finding a place for the state")?;
@@ -82,7 +82,7 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
     let host_key =
         PrivateKey::read_openssh_file(&host_key).with_context(|| format!("reading {}", host_key.display()))?;
     anyhow::ensure!(host_key.algorithm() == Algorithm::Ed25519, "the host key must be an ed25519 key");
-    let (access, unusable) = Access::begin(keys, control_cas, &state);
+    let (access, unusable) = Access::begin(keys, control_cas, &state, keep.as_deref());
     let hosts = std::env::var("ODC_HOSTS").unwrap_or_default();
     if let Err(error) = gang::prepare(keys, &state, Path::new(gang::EVERYBODYS), &hosts) {
         journal.say(format!("the nodes of this server cannot log in to each other: {error}"));

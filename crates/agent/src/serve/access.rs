@@ -1,6 +1,6 @@
 //! Who may log in: public keys, and those whose certificates count. First what the server's Secret says, then what the
 //! operator says, as a whole each time. That is also kept in the state directory, so that a new `serve` goes on with it
-//! until the container is started anew.
+//! until the container is started anew, and, where there is a place that outlives the container, beyond that.
 
 pub mod list;
 
@@ -25,6 +25,8 @@ use crate::state::process::Process;
 const CONTROL: &str = "control CA";
 
 const FILE: &str = "access.json";
+/// Where others have files too.
+const LASTING_FILE: &str = "odc-access.json";
 
 /// More than the longest lists take.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -34,6 +36,8 @@ pub struct Access {
     now: Mutex<Now>,
     changes: watch::Sender<()>,
     file: PathBuf,
+    /// Outlives the container.
+    lasting: Option<PathBuf>,
     /// What the nodes of a gang log in to each other with, whatever else is said.
     gang: Option<String>,
 }
@@ -123,9 +127,13 @@ impl Lists {
 
 impl Access {
     /// Goes on with what was said in this life of the container, or else begins with the Secret. Tells what was left out.
-    pub fn begin(keys: &Path, control_cas: &[String], state: &Path) -> (Self, Vec<String>) {
-        let file = state.join(FILE);
-        let said = load(&file).unwrap_or_else(|| odc_control::Access {
+    ///
+    /// In `keep`, if there is such a place, is also what was said in earlier lives. It is newer than the Secret and the
+    /// pod: without it, whoever was taken off the list since would be back, and an authority that came since would not.
+    pub fn begin(keys: &Path, control_cas: &[String], state: &Path, keep: Option<&Path>) -> (Self, Vec<String>) {
+        let (file, lasting) = (state.join(FILE), keep.map(|keep| keep.join(LASTING_FILE)));
+        let earlier = || stored(lasting.as_deref()?).map(|stored| stored.access);
+        let said = load(&file).or_else(earlier).unwrap_or_else(|| odc_control::Access {
             keys: lines(&keys.join("authorized_keys")),
             user_cas: lines(&keys.join("user_ca.pub")),
             control_cas: match control_cas {
@@ -137,7 +145,7 @@ impl Access {
         let lists = Lists::parse(&said, gang.as_deref());
         let unusable = lists.unusable();
         let now = Mutex::new(Now { said, lists: Arc::new(lists) });
-        (Self { now, changes: watch::Sender::new(()), file, gang }, unusable)
+        (Self { now, changes: watch::Sender::new(()), file, lasting, gang }, unusable)
     }
 
     /// Replaces everything at once. Connections of those who are not admitted any more end within a second.
@@ -155,7 +163,10 @@ impl Access {
         let stored = Stored { init: Process::init(), access: list };
         let kept = serde_json::to_vec(&stored)
             .map_err(io::Error::from)
-            .and_then(|text| replace(&self.file, 0o600, |file| file.write_all(&text)))
+            .and_then(|text| {
+                let write = |file: &Path| replace(file, 0o600, |file| file.write_all(&text));
+                self.lasting.as_deref().map_or(Ok(()), write).and(write(&self.file))
+            })
             .is_ok();
         *self.now() = Now { said: stored.access, lists: Arc::new(lists) };
         self.changes.send_replace(());
@@ -185,9 +196,13 @@ impl Access {
     }
 }
 
+/// Of this life of the container.
 fn load(file: &Path) -> Option<odc_control::Access> {
-    let Stored { init, access } = serde_json::from_slice(&read(file).ok()?).ok()?;
-    (init == Process::init()).then_some(access)
+    stored(file).filter(|stored| stored.init == Process::init()).map(|stored| stored.access)
+}
+
+fn stored(file: &Path) -> Option<Stored> {
+    serde_json::from_slice(&read(file).ok()?).ok()
 }
 
 /// None, if there is no such file.
@@ -203,86 +218,4 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ADA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT";
-    const BOB: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIILM+hvuaMBtP0ZfhmJEZ1T9zcWvQVsNwuLjZ0RZ4J3X";
-
-    fn credential(line: &str) -> Credential {
-        Credential::Key(List::parse([line]).keys[0].clone())
-    }
-
-    fn access(keys: &[&str]) -> odc_control::Access {
-        odc_control::Access {
-            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-            user_cas: vec![],
-            control_cas: vec![ADA.to_owned()],
-        }
-    }
-
-    #[test]
-    fn the_secret_counts_until_something_is_said_and_that_survives_a_restart() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("authorized_keys"), format!("{ADA}\nnonsense\n")).unwrap();
-        let (first, unusable) = Access::begin(place.path(), &[], place.path());
-        assert_eq!(unusable.len(), 1);
-        assert!(first.lists().admits(&credential(ADA)));
-
-        let mut changes = first.changes();
-        let done = first.set(access(&[BOB, "nonsense"])).unwrap();
-        assert!(done.kept && done.unusable.len() == 1 && changes.has_changed().unwrap());
-        changes.mark_unchanged();
-        for access in [first, Access::begin(place.path(), &[], place.path()).0] {
-            assert!(!access.lists().admits(&credential(ADA)));
-            assert!(access.lists().admits(&credential(BOB)));
-        }
-    }
-
-    #[test]
-    fn what_was_said_in_an_earlier_life_of_the_container_is_forgotten() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("authorized_keys"), ADA).unwrap();
-        let init = Process { pid: 1, start_ticks: Some(1) };
-        let stored = serde_json::to_vec(&Stored { init, access: access(&[BOB]) }).unwrap();
-        fs::write(place.path().join(FILE), stored).unwrap();
-        assert!(Access::begin(place.path(), &[], place.path()).0.lists().admits(&credential(ADA)));
-    }
-
-    #[test]
-    fn without_any_file_nobody_gets_in() {
-        let place = tempfile::tempdir().unwrap();
-        let (access, unusable) = Access::begin(place.path(), &[], place.path());
-        assert_eq!((access.lists().as_ref(), unusable), (&Lists::default(), vec![]));
-    }
-
-    #[test]
-    fn a_list_nobody_could_have_meant_is_refused_and_changes_nothing() {
-        let place = tempfile::tempdir().unwrap();
-        let (here, _) = Access::begin(place.path(), &[], place.path());
-        here.set(access(&[ADA])).unwrap();
-        assert_eq!(here.set(access(&vec![BOB; list::MOST])), Err(Refused::Many(list::MOST + 1)));
-        assert_eq!(here.current(), access(&[ADA]));
-    }
-    #[test]
-    fn a_list_that_would_lock_the_operator_out_is_refused_and_changes_nothing() {
-        let place = tempfile::tempdir().unwrap();
-        let (here, _) = Access::begin(place.path(), &[], place.path());
-        here.set(access(&[ADA])).unwrap();
-        let mut changes = here.changes();
-        changes.mark_unchanged();
-        let small = "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQCo9+BpMRYQ/dL3DS2CyJxRF+j6ctbT3/Qp84+KeFhnii7NT7fELilKUSnxS30WAvQCCo2yU1orfgqr41mM70MB";
-        for (lines, why) in
-            [(vec![], ""), (vec!["# none"], ""), (vec![small, "nonsense"], "; control CA in line 1: its RSA")]
-        {
-            let control_cas = lines.into_iter().map(str::to_owned).collect();
-            let refused = here.set(odc_control::Access { control_cas, ..access(&[BOB]) }).unwrap_err().to_string();
-            let sentence =
-                "no control CA in the list can be used, so the operator could never come back; nothing was changed";
-            assert!(refused.starts_with(&format!("{sentence}{why}")), "{refused}");
-        }
-        assert_eq!(here.current(), access(&[ADA]));
-        assert!(!changes.has_changed().unwrap());
-        assert_eq!(Access::begin(place.path(), &[], place.path()).0.current(), access(&[ADA]));
-    }
-}
+mod tests;

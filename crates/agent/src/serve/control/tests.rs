@@ -29,7 +29,7 @@ fn place() -> Place {
     let name = str::to_owned;
     let served = Served {
         activity: Arc::new(Activity::new()),
-        access: crate::serve::access::Access::begin(&state, &[], &state).0,
+        access: crate::serve::access::Access::begin(&state, &[], &state, None).0,
         terminals: Terminals::default(),
         identity: Identity { server: name("ada-1"), owner: name("ada"), flavor: name("h100"), uid: name("u") },
         directory: Directory::new(state),
