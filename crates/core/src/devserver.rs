@@ -62,6 +62,8 @@ pub struct Settings {
     pub keep_ended: Duration,
     /// How long people are warned before an idle server is stopped.
     pub idle_grace: Duration,
+    /// What people read before they log in to any server.
+    pub banner: Option<String>,
 }
 
 /// What exists of a server.

@@ -91,6 +91,12 @@ impl Connection {
 impl Handler for Connection {
     type Error = russh::Error;
 
+    /// As the administrator wants it, if at all.
+    async fn authentication_banner(&mut self) -> Result<Option<String>, russh::Error> {
+        let text = self.served.identity.banner.trim();
+        Ok((!text.is_empty()).then(|| format!("{}\r\n", text.replace('\n', "\r\n"))))
+    }
+
     /// Whether it is worth signing with. That a key comes with a certificate cannot be seen here, so as long as there is
     /// an authority that counts, all are.
     async fn auth_publickey_offered(&mut self, _: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {

@@ -33,6 +33,8 @@ pub struct Identity {
     pub owner: String,
     pub flavor: String,
     pub uid: String,
+    /// What people read before they log in.
+    pub banner: String,
 }
 
 /// Where the state is kept.
@@ -53,6 +55,7 @@ impl Identity {
             owner: variable("ODC_OWNER"),
             flavor: variable("ODC_FLAVOR"),
             uid: uid.to_owned(),
+            banner: variable("ODC_BANNER"),
         }
     }
 }

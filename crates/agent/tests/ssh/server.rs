@@ -32,6 +32,7 @@ pub struct Plan {
     flags: Vec<String>,
     serve_only: bool,
     wrapper: Option<String>,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Plan {
@@ -44,7 +45,14 @@ impl Plan {
         keygen(place.path(), "keys/host_key");
         keygen(place.path(), "id");
         fs::copy(place.path().join("id.pub"), place.path().join("keys/authorized_keys")).unwrap();
-        Self { place, listen: "127.0.0.1:0".to_owned(), flags: Vec::new(), serve_only: false, wrapper: None }
+        Self {
+            place,
+            listen: "127.0.0.1:0".to_owned(),
+            flags: Vec::new(),
+            serve_only: false,
+            wrapper: None,
+            environment: vec![],
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -64,6 +72,11 @@ impl Plan {
     pub fn fixed_port(mut self) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         self.listen = listener.local_addr().unwrap().to_string();
+        self
+    }
+
+    pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
         self
     }
 
@@ -108,6 +121,7 @@ impl Plan {
         command.env("HOME", if self.wrapper.is_some() { PathBuf::from("/home") } else { path("home") });
         command.env("R", self.place.path()).env("AGENT", AGENT);
         command.env("ODC_SERVER", "ada-1").env("ODC_FLAVOR", "h100").env("OMP_NUM_THREADS", "7");
+        command.envs(self.environment);
         let log = File::create(path("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let process = command.spawn().unwrap();
