@@ -155,6 +155,9 @@ pub struct Serve {
     /// Time in which a connection must have logged in
     #[arg(long, value_name = "SECONDS", default_value_t = 30, hide = true)]
     pub login_grace: u32,
+    /// Time after which a quiet client is asked whether it is still there
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 30_000, hide = true)]
+    pub keepalive: u64,
     /// Data after which new keys are agreed on
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30, hide = true)]
     pub rekey_after: usize,

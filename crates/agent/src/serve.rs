@@ -74,7 +74,7 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// Returns only if it cannot begin.
 pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
-    let args::Serve { listen, keys, server_uid, control_cas, keep, state, login_grace, rekey_after } = args;
+    let args::Serve { listen, keys, server_uid, control_cas, keep, state, login_grace, keepalive, rekey_after } = args;
     let journal = Arc::new(Journal::open());
     hearsay::listen(&journal);
     let state = directory::find(state.state_dir.as_deref()).context("finding a place for the state")?;
@@ -109,7 +109,7 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
         steward,
         apart: Apart::default(),
     });
-    let config = Arc::new(transport::config(host_key, *rekey_after));
+    let config = Arc::new(transport::config(host_key, Duration::from_millis(*keepalive), *rekey_after));
     let grace = Duration::from_secs((*login_grace).into());
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,8 +1,11 @@
 //! What goes on when `serve` is killed, and how soon people are let in again.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::{Plan, Running, eventually};
 
@@ -70,4 +73,32 @@ fn an_image_with_nothing_says_so_and_still_takes_files_and_connections() {
     let to_itself = format!("127.0.0.1:{}", server.address.port());
     let output = server.ssh(&["-W", &to_itself]).output().unwrap();
     assert!(output.stdout.starts_with(b"SSH-2.0-ODC_"), "{output:?}");
+}
+
+/// Forty questions without an answer, and a client is gone.
+const KEEPALIVE: Duration = Duration::from_millis(25);
+
+#[test]
+fn a_quiet_session_stays_and_a_client_that_is_gone_does_not() {
+    let server = Plan::new().alone().flag(format!("--keepalive={}", KEEPALIVE.as_millis())).start();
+    let start = |name: &str| {
+        let line = format!("trap 'touch $HOME/{name}-ended' HUP EXIT; touch $HOME/{name}-in; read line; echo $line");
+        let client = server.ssh(&[]).arg(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        eventually("it is in", || server.path(&format!("home/{name}-in")).exists().then_some(()));
+        Running(client)
+    };
+    let (mut quiet, mut frozen) = (start("quiet"), start("frozen"));
+    let begun = Instant::now();
+    let pid = Pid::from_raw(frozen.0.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    eventually("the frozen one is given up", || server.path("home/frozen-ended").exists().then_some(()));
+    // The other was as quiet for as long, but it answers.
+    assert!(begun.elapsed() >= 20 * KEEPALIVE, "{:?}", begun.elapsed());
+    let mut typed = quiet.0.stdin.take().unwrap();
+    typed.write_all(b"still here\n").unwrap();
+    let mut heard = String::new();
+    quiet.0.stdout.take().unwrap().read_to_string(&mut heard).unwrap();
+    assert_eq!(heard, "still here\n");
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(frozen.code(), Some(255));
 }

@@ -99,7 +99,8 @@ fn condition<'a>(server: &'a Value, kind: &str) -> &'a Value {
 async fn people_work_in_a_server_as_on_any_other() -> anyhow::Result<()> {
     with_demo(async |demo| {
         let ada = Person::new().await?;
-        demo.create("box", json!({"access": {"keys": [ada.public]}})).await?;
+        // Room for the largest file.
+        demo.create("box", json!({"home": {"ephemeral": "3Gi"}, "access": {"keys": [ada.public]}})).await?;
         let door = door(demo, "box").await?;
 
         assert_eq!(ada.exec(&door, "exit 42").await?.1, Some(42));
@@ -131,11 +132,36 @@ async fn people_work_in_a_server_as_on_any_other() -> anyhow::Result<()> {
         assert!(edit.wait().await?.success());
         assert_eq!(ada.say(&door, "cat note").await?, "hello\n");
 
+        many(&ada, &door).await?;
         files(&ada, &door).await?;
         forwarding(&ada, &door).await?;
         Ok(())
     })
     .await
+}
+
+/// Sessions of their own, all there at the same time.
+async fn many(ada: &Person, door: &Door) -> anyhow::Result<()> {
+    const SESSIONS: usize = 50;
+    ada.say(door, "mkdir in").await?;
+    // Each ends by itself, so that none is left if the test is not.
+    let line =
+        |number| format!("touch in/{number}; timeout 100 sh -c 'until test -e go; do sleep 0.2; done'; echo {number}");
+    let start =
+        |number| anyhow::Ok(ada.ssh(door, &[&line(number)])?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
+    let sessions = (0..SESSIONS).map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    wait::until("all are in", LIMIT, async || {
+        let count: usize = ada.say(door, "ls in | wc -l").await?.trim().parse()?;
+        anyhow::ensure!(count == SESSIONS, "{count} are in");
+        Ok(())
+    })
+    .await?;
+    ada.say(door, "touch go").await?;
+    for (number, session) in sessions.into_iter().enumerate() {
+        let output = session.wait_with_output().await?;
+        assert_eq!((output.status.code(), String::from_utf8(output.stdout)?), (Some(0), format!("{number}\n")));
+    }
+    Ok(())
 }
 
 /// scp, sftp, rsync, and a large file both ways.
@@ -399,6 +425,9 @@ async fn any_image_and_any_privilege_will_do() -> anyhow::Result<()> {
             let pause = odc_tests::bed::executable("odc-pause")?;
             let image = demo.cluster.odc_local(&["image", "load", &pause.display().to_string()]).await?.good()?;
             demo.create("bare", json!({"image": {"ref": image.trim()}, "access": {"keys": [ada.public]}})).await?;
+            let shell = ["image", "load", "--at", "/bin/sh", "/usr/bin/busybox"];
+            let shell = demo.cluster.odc_local(&shell).await?.good()?;
+            demo.create("box", json!({"image": {"ref": shell.trim()}, "access": {"keys": [ada.public]}})).await?;
             demo.create("plain", json!({"flavor": "restricted", "access": {"keys": [ada.public]}})).await?;
 
             // Nothing in the image but one program, and still there is a way in.
@@ -419,6 +448,19 @@ async fn any_image_and_any_privilege_will_do() -> anyhow::Result<()> {
             let mut heard = jump.stdout.take().context("a pipe")?;
             tokio::io::AsyncReadExt::read_exact(&mut heard, &mut greeting).await?;
             assert_eq!(&greeting, b"SSH-2.0-");
+
+            // One shell and nothing else.
+            let tiny = door(demo, "box").await?;
+            assert_eq!(ada.say(&tiny, "cd; pwd; echo $((6*7)) $0 $USER; exit 0").await?, "/home/dev\n42 sh root\n");
+            assert_eq!(ada.exec(&tiny, "exit 42").await?.1, Some(42));
+            assert_eq!(ada.exec(&tiny, "kill -TERM $$").await?.1, Some(143));
+            let mut typed = ada.ssh(&tiny, &["-tt"])?;
+            let mut typed = typed.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+            let mut keys = typed.stdin.take().context("a pipe")?;
+            tokio::io::AsyncWriteExt::write_all(&mut keys, b"echo in a $((40+2))-terminal; exit 3\n").await?;
+            let seen = typed.wait_with_output().await?;
+            assert_eq!(seen.status.code(), Some(3), "{seen:?}");
+            assert!(String::from_utf8_lossy(&seen.stdout).contains("in a 42-terminal"), "{seen:?}");
 
             // Not root, and nothing may be gained; but somebody with a name and a home.
             let plain = door(demo, "plain").await?;
