@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use odc_api::v1alpha1::DevServer;
 use odc_control::{About, Quiesced, Reply, Request, Signals, Text};
-use odc_core::devserver::agents::{AgentSeen, Answer, Call, Failed, Quiesce, Say, Told};
+use odc_core::devserver::agents::{AgentSeen, Call, Say, Told};
 use odc_core::devserver::unfit::Unfit;
 use tokio::sync::Semaphore;
 
@@ -85,11 +85,7 @@ pub fn make(ctx: &Arc<Context>, server: &DevServer, calls: Vec<Call>) {
         let uid = server.metadata.uid.clone().unwrap_or_default();
         if matches!(call.say, Say::Quiesce(_)) {
             let now = ctx.now();
-            note(ctx, &uid, &call.pod, |agent| {
-                if agent.quiesce == Quiesce::NotAsked {
-                    agent.quiesce = Quiesce::Asked(now);
-                }
-            });
+            note(ctx, &uid, &call.pod, |agent| agent.stops(now));
         }
         // Whatever is under way has the server looked at again when it ends.
         if !ctx.calls.begin(&this) {
@@ -143,34 +139,13 @@ async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
             }
             let now = ctx.now();
             let good = done.is_ok();
-            note(ctx, uid, &pod, |agent| {
-                if good {
-                    agent.noticed = told.notice.as_ref().map(|_| agent.noticed.unwrap_or(now));
-                    (agent.told, agent.deaf) = (Some(*told), None);
-                } else {
-                    let times = agent.deaf.map_or(0, |deaf| deaf.times).saturating_add(1);
-                    agent.deaf = Some(Failed { at: now, times });
-                }
-            });
+            note(ctx, uid, &pod, |agent| if good { agent.took(*told, now) } else { agent.was_deaf(now) });
             good
         }
         Say::Signals => {
             let signals = async { signals(dial.ask(&[Request::Signals], ANSWER).await?) }.await;
             let (now, good) = (ctx.now(), signals.is_ok());
-            note(ctx, uid, &pod, |agent| {
-                let before = agent.answer.as_ref().map_or(0, |answer| answer.failures);
-                let failures = if good { 0 } else { before.saturating_add(1) };
-                if let Ok(signals) = &signals {
-                    // It was started anew since we last heard of it, and may have forgotten what it was told.
-                    let boot = |answer: &Answer| answer.signals.as_ref().ok().map(|signals| signals.agent_boot.clone());
-                    let last = agent.answer.as_ref().and_then(boot);
-                    if last.is_some_and(|last| last != signals.agent_boot) {
-                        (agent.told, agent.noticed) = (None, None);
-                    }
-                    agent.deaf = None;
-                }
-                agent.answer = Some(Answer { at: now, signals, failures });
-            });
+            note(ctx, uid, &pod, |agent| agent.answered(signals, now));
             good
         }
         Say::Quiesce(within) => {
@@ -185,7 +160,7 @@ async fn say(ctx: &Context, uid: &str, call: Call) -> bool {
                 }
             };
             let good = done.is_ok() && unfit.is_none();
-            note(ctx, uid, &pod, |agent| (agent.quiesce, agent.unfit) = (Quiesce::Over, unfit));
+            note(ctx, uid, &pod, |agent| agent.stopped(unfit));
             good
         }
     }

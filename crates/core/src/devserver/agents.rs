@@ -65,7 +65,48 @@ pub struct Answer {
     pub failures: u32,
 }
 
+/// What follows from a conversation.
 impl AgentSeen {
+    /// It was told this.
+    pub fn took(&mut self, told: Told, now: Timestamp) {
+        self.noticed = told.notice.as_ref().map(|_| self.noticed.unwrap_or(now));
+        (self.told, self.deaf) = (Some(told), None);
+    }
+
+    /// It could not be told.
+    pub fn was_deaf(&mut self, now: Timestamp) {
+        let times = self.deaf.map_or(0, |deaf| deaf.times).saturating_add(1);
+        self.deaf = Some(Failed { at: now, times });
+    }
+
+    /// It was asked for its signals.
+    pub fn answered(&mut self, signals: Result<Signals, String>, now: Timestamp) {
+        let before = self.answer.as_ref().map_or(0, |answer| answer.failures);
+        let failures = if signals.is_ok() { 0 } else { before.saturating_add(1) };
+        if let Ok(signals) = &signals {
+            // It was started anew since we last heard of it, and may have forgotten what it was told.
+            let boot = |answer: &Answer| answer.signals.as_ref().ok().map(|signals| signals.agent_boot.clone());
+            let last = self.answer.as_ref().and_then(boot);
+            if last.is_some_and(|last| last != signals.agent_boot) {
+                (self.told, self.noticed) = (None, None);
+            }
+            self.deaf = None;
+        }
+        self.answer = Some(Answer { at: now, signals, failures });
+    }
+
+    /// It is being asked to make everything fit for a stop.
+    pub fn stops(&mut self, now: Timestamp) {
+        if self.quiesce == Quiesce::NotAsked {
+            self.quiesce = Quiesce::Asked(now);
+        }
+    }
+
+    /// It did that, or will not.
+    pub fn stopped(&mut self, unfit: Option<Unfit>) {
+        (self.quiesce, self.unfit) = (Quiesce::Over, unfit);
+    }
+
     /// The server goes on: a stop that was prepared does not take place. The next one asks again, and until then the agent
     /// must learn of it, or it would take what it did for the wrong stop as done.
     pub fn goes_on(&mut self) {

@@ -39,7 +39,11 @@ impl Person {
     /// Options that make any OpenSSH client use our key and pin the server's.
     fn options(&self, door: &Door) -> anyhow::Result<Vec<String>> {
         let known = self.path("known_hosts");
-        std::fs::write(&known, format!("[{}]:2222 {}\n", door.address, door.host_key))?;
+        let line = format!("[{}]:2222 {}\n", door.address, door.host_key);
+        // Other clients may be reading it.
+        if std::fs::read_to_string(&known).ok().as_ref() != Some(&line) {
+            std::fs::write(&known, line)?;
+        }
         let option = |name: &str, path: &Path| format!("-o{name}={}", path.display());
         Ok(vec![
             "-Fnone".into(),
