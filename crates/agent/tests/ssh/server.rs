@@ -1,5 +1,8 @@
 //! A server to log in to, and the clients that do. All processes end with the value.
 
+#[path = "client.rs"]
+pub mod client;
+
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
@@ -13,6 +16,8 @@ use odc_agent::serve::marker::Marker;
 use odc_agent::state::State;
 use rustix::process::geteuid;
 use tempfile::TempDir;
+
+use client::client;
 
 pub const AGENT: &str = env!("CARGO_BIN_EXE_odc-agent");
 pub const UID: &str = "8f6001c5-f354-404c";
@@ -160,25 +165,9 @@ impl Server {
         State::parse(&fs::read(self.path("state/init.json")).unwrap()).unwrap()
     }
 
-    /// What every client is told, whatever the machine's own configuration says.
     pub fn client(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.args(["-F", "none"]);
-        for option in [
-            format!("Port={}", self.address.port()),
-            format!("UserKnownHostsFile={}", self.path("known_hosts").display()),
-            format!("IdentityFile={}", self.path("id").display()),
-            "GlobalKnownHostsFile=/dev/null".to_owned(),
-            "HostKeyAlias=server".to_owned(),
-            "StrictHostKeyChecking=yes".to_owned(),
-            "IdentitiesOnly=yes".to_owned(),
-            "IdentityAgent=none".to_owned(),
-            "BatchMode=yes".to_owned(),
-            "LogLevel=ERROR".to_owned(),
-        ] {
-            command.arg("-o").arg(option);
-        }
-        command.env_remove("SSH_AUTH_SOCK").env_remove("LANG").stdin(Stdio::null());
+        let mut command = client(program, self.address.port(), self.place.path(), "id");
+        command.env_remove("LANG");
         command
     }
 

@@ -75,6 +75,31 @@ fn an_image_with_nothing_says_so_and_still_takes_files_and_connections() {
     assert!(output.stdout.starts_with(b"SSH-2.0-ODC_"), "{output:?}");
 }
 
+#[test]
+fn an_image_with_one_shell_and_a_root_nobody_can_write_is_a_server_too() {
+    // The shell is Debian's package busybox-static.
+    let read_only = "
+        mkdir -p $R/proc $R/dev $R/bin; touch $R/odc-agent $R/bin/sh
+        mount --bind $R $R; mount --bind $AGENT $R/odc-agent; mount --bind /usr/bin/busybox $R/bin/sh
+        mount -t proc proc $R/proc
+        for file in null random urandom; do touch $R/dev/$file; mount --bind /dev/$file $R/dev/$file; done
+        for place in home state; do mount --bind $R/$place $R/$place; done
+        mount -o remount,bind,ro $R
+        exec chroot $R \"$@\"";
+    let server = Plan::new().wrapper(read_only).start();
+    assert_eq!(server.said("echo $0 $((6*7)); pwd; echo kept >file"), "sh 42\n/home\n");
+    assert_eq!(server.text("home/file"), "kept\n");
+    let output = server.run("echo lost >/file");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Read-only file system"), "{output:?}");
+    assert_eq!(server.run("kill -TERM $$").status.code(), Some(143));
+    let from = server.path("id.pub").display().to_string();
+    let output = server.client("scp").args(["-q", &from, "dev@127.0.0.1:copy"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(server.text("home/copy"), server.text("id.pub"));
+    let output = server.client("scp").args(["-q", &from, "dev@127.0.0.1:/copy"]).output().unwrap();
+    assert!(!output.status.success());
+}
+
 /// Forty questions without an answer, and a client is gone.
 const KEEPALIVE: Duration = Duration::from_millis(25);
 
