@@ -254,6 +254,33 @@ async fn forwarding(ada: &Person, door: &Door) -> anyhow::Result<()> {
     assert_eq!(run(&mut reverse).await?, "from outside\n");
     answer.await??;
 
+    // A socket of ours, reached from inside.
+    let (near, far) = (ada.path("near.sock"), "/tmp/far.sock");
+    let listener = tokio::net::UnixListener::bind(&near)?;
+    let answer = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"from a socket\n").await
+    });
+    let read = format!(
+        "python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(\"{far}\"); print(s.recv(99).decode(), end=\"\")'"
+    );
+    let mut reverse = ada.ssh(door, &["-R", &format!("{far}:{}", near.display()), &read])?;
+    assert_eq!(run(&mut reverse).await?, "from a socket\n");
+    answer.await??;
+
+    // Anything, by SOCKS.
+    let socks = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?.port();
+    let mut dynamic = ada.ssh(door, &["-N", "-D", &format!("127.0.0.1:{socks}")])?;
+    let dynamic = dynamic.stdin(Stdio::null()).spawn()?;
+    wait::until("the proxy answers", LIMIT, async || {
+        let proxy = format!("socks5h://127.0.0.1:{socks}");
+        let text = run(Command::new("curl").args(["-sf", "--proxy", &proxy, "http://localhost:8000/"])).await?;
+        anyhow::ensure!(text == "served\n", "{text}");
+        Ok(())
+    })
+    .await?;
+    drop(dynamic);
+
     // -W, as jump hosts do it.
     let mut jump = ada.ssh(door, &["-W", "127.0.0.1:8000"])?;
     let mut jump = jump.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
