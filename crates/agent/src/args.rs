@@ -34,6 +34,9 @@ pub enum Command {
     /// Print the addresses of a name; `serve` has another process look, because that may load parts of the image
     #[command(hide = true)]
     Resolve(Resolve),
+    /// Run the preStop script, if nobody has for this stop; what `serve` has done before a stop
+    #[command(hide = true)]
+    PreStop(PreStop),
     /// Exit with 0 if init is up and setup has ended, else say why not; for startup and readiness probes
     Probe(Probe),
     /// What `odc-status` does
@@ -107,6 +110,9 @@ pub struct Init {
     #[arg(long = "control-ca", value_name = "KEY", requires = "serve")]
     pub control_cas: Vec<String>,
     /// For --serve, as in `odc-agent serve`
+    #[arg(long, value_name = "DIR", requires = "serve")]
+    pub keep: Option<PathBuf>,
+    /// For --serve, as in `odc-agent serve`
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     pub listen: SocketAddr,
     #[command(flatten)]
@@ -140,11 +146,18 @@ pub struct Serve {
     /// Public key that signs for the operator, instead of those in `control_ca.pub`; may be given several times
     #[arg(long = "control-ca", value_name = "KEY")]
     pub control_cas: Vec<String>,
+    /// Directory that outlives the container; what the operator said last of who may log in is kept there too, so that a
+    /// container that is started again does not go back to what was so when it was made
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
     #[command(flatten)]
     pub state: StateDir,
     /// Time in which a connection must have logged in
     #[arg(long, value_name = "SECONDS", default_value_t = 30, hide = true)]
     pub login_grace: u32,
+    /// Time after which a quiet client is asked whether it is still there
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 30_000, hide = true)]
+    pub keepalive: u64,
     /// Data after which new keys are agreed on
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30, hide = true)]
     pub rekey_after: usize,
@@ -155,11 +168,25 @@ pub struct Session {
     /// Make the standard input the session's controlling terminal
     #[arg(long)]
     pub terminal: bool,
+    /// Where it begins, or in `/` if that cannot be
+    #[arg(long, value_name = "DIR")]
+    pub directory: PathBuf,
     /// What the program is to think it is called
     #[arg(long, value_name = "NAME")]
     pub name: OsString,
     #[arg(last = true, required = true)]
     pub program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PreStop {
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: PathBuf,
+    #[arg(long, value_name = "FILE")]
+    pub script: PathBuf,
+    /// Time after which it is killed
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub within_milliseconds: u64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -245,6 +272,7 @@ mod tests {
             "odc-agent prepare --to /d --groups 1,x",
             "odc-agent init --serve",
             "odc-agent init --keys /k --server-uid u",
+            "odc-agent init --keep /k",
             "odc-agent serve --keys /k",
             "odc-agent serve --keys /k --server-uid a:b",
             "odc-agent serve --keys /k --server-uid u --listen 2222",

@@ -23,15 +23,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use odc_control::Outcome;
 
 use crate::args;
 use crate::init::children::Children;
 use crate::init::flush::Flush;
 use crate::init::journal::{Journal, finished_within};
 use crate::init::life::{Action, Event, GLANCE, Life, Role, Terms};
-use crate::init::once::{Claim, Look, Once};
+use crate::init::once::{Claim, Look, Once, Run};
 use crate::init::signals::{Meaning, Signals};
-use crate::outcome::Outcome;
 use crate::prepare;
 use crate::state::State;
 use crate::state::directory::Directory;
@@ -69,8 +69,8 @@ struct Init {
     carriers: Vec<JoinHandle<()>>,
     flush: Flush,
     once: Option<Once>,
-    /// `serve` runs the preStop script, or ran it.
-    others_pre_stop: bool,
+    /// Who runs the preStop script, or ran it.
+    pre_stop_run: Option<Claim>,
 }
 
 impl Init {
@@ -85,6 +85,7 @@ impl Init {
             keys,
             server_uid,
             control_cas,
+            keep,
             listen,
             state,
             entrypoint,
@@ -116,6 +117,9 @@ impl Init {
             let mut command = Command::new(OWN_EXECUTABLE);
             command.arg("serve").arg("--keys").arg(keys).args(["--server-uid", uid.as_str()]);
             command.args(control_cas.iter().flat_map(|key| ["--control-ca", key]));
+            if let Some(keep) = &keep {
+                command.arg("--keep").arg(keep);
+            }
             command.args(["--listen", &listen.to_string()]).stdin(Stdio::null());
             if let Some(directory) = &state.state_dir {
                 command.arg("--state-dir").arg(directory);
@@ -134,7 +138,7 @@ impl Init {
             children: Children::default(),
             journal,
             once: directory.as_ref().ok().map(|directory| Once::new(directory.path())),
-            others_pre_stop: false,
+            pre_stop_run: None,
             directory: directory.ok(),
             carriers: Vec::new(),
             flush: Flush::default(),
@@ -155,8 +159,10 @@ impl Init {
                 let patience =
                     if self.children.more { Some(Duration::ZERO) } else { self.life.patience(self.clock.elapsed()) };
                 // Nobody tells us of the end of what is not our child.
-                let patience =
-                    if self.others_pre_stop { patience.map(|longest| longest.min(GLANCE)) } else { patience };
+                let patience = match self.others_pre_stop() {
+                    Some(_) => patience.map(|longest| longest.min(GLANCE)),
+                    None => patience,
+                };
                 signals.wait(patience);
                 events.extend(signals.take().into_iter().map(|meaning| match meaning {
                     Meaning::Stop => Event::Stop,
@@ -176,11 +182,19 @@ impl Init {
     fn glance(&self) -> impl Iterator<Item = Event> + use<> {
         let flushed = self.flush.is_done().then_some(Event::Flushed);
         let ended = (self.life.is_ending() && children::all_ended()).then_some(Event::AllEnded);
-        let pre_stop = match self.once.as_ref().filter(|_| self.others_pre_stop).map(Once::look) {
+        let pre_stop = match self.others_pre_stop().map(Run::look) {
             Some(Look::Ended(outcome)) => Some(Event::Ended(Role::PreStop, outcome)),
-            _ => None,
+            Some(Look::Abandoned) => Some(Event::PreStopAbandoned),
+            Some(Look::Running) | None => None,
         };
         pre_stop.into_iter().chain(ended).chain(flushed).chain([Event::Glance])
+    }
+
+    fn others_pre_stop(&self) -> Option<&Run> {
+        match &self.pre_stop_run {
+            Some(Claim::Theirs(run)) => Some(run),
+            Some(Claim::Ours(_)) | None => None,
+        }
     }
 
     /// Does what is due. Gives the exit code once that is to leave.
@@ -207,16 +221,23 @@ impl Init {
                         self.journal.say(format!("writing file systems is left to the kernel: {error}"));
                     }
                 }
-                Action::Leave(code) => return Some(code),
+                Action::Leave(code) => {
+                    for failure in self.flush.failures() {
+                        self.journal.say(format!("not everything is on disk: {failure}"));
+                    }
+                    return Some(code);
+                }
             }
         }
         None
     }
 
     fn start(&mut self, role: Role) -> Result<(), Outcome> {
-        if role == Role::PreStop && matches!(self.once.as_ref().map(Once::claim), Some(Ok(Claim::Theirs))) {
-            self.others_pre_stop = true;
-            return Ok(());
+        if role == Role::PreStop {
+            self.pre_stop_run = self.once.as_ref().and_then(|once| once.claim().ok());
+            if self.others_pre_stop().is_some() {
+                return Ok(());
+            }
         }
         let (script, command) = match role {
             Role::Setup => (self.setup.as_deref(), None),
@@ -245,15 +266,16 @@ impl Init {
     }
 
     fn report(&self, event: &Event) {
-        if let (Event::Ended(Role::PreStop, outcome), false, Some(once)) = (event, self.others_pre_stop, &self.once) {
+        if let (Event::Ended(Role::PreStop, outcome), Some(Claim::Ours(run))) = (event, &self.pre_stop_run) {
             // Whoever asks for it now waits for our word.
-            let _ = once.finish(outcome);
+            let _ = run.finish(outcome);
         }
         match event {
             Event::Ended(Role::Setup, outcome) if !outcome.is_success() => {
                 self.journal.say(format!("setup {outcome}; the server goes on without it"));
             }
             Event::Ended(role, outcome) => self.journal.say(format!("{} {outcome}", name(*role))),
+            Event::PreStopAbandoned => self.journal.say("pre-stop was not begun by who wanted to; we do"),
             Event::Stop => self.journal.say("asked to stop"),
             _ => {}
         }

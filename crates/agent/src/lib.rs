@@ -12,7 +12,7 @@ pub mod clock;
 pub mod helper;
 pub mod init;
 pub mod install;
-pub mod outcome;
+pub mod pre_stop;
 pub mod prepare;
 pub mod probe;
 pub mod random;

@@ -57,9 +57,9 @@ fn is_served(given: Option<&Path>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Outcome;
     use crate::state::process::Process;
     use crate::state::{Ended, Run, VERSION};
+    use odc_control::Outcome;
 
     fn verdict(state: Result<State, LoadError>) -> Result<String, String> {
         super::verdict(state, || false)

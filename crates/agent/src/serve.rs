@@ -7,6 +7,7 @@
 pub mod access;
 pub mod account;
 pub mod activity;
+pub mod apart;
 pub mod board;
 pub mod certificate;
 pub mod connection;
@@ -53,6 +54,7 @@ use crate::init::journal::Journal;
 use crate::serve::access::Access;
 use crate::serve::account::Account;
 use crate::serve::activity::Activity;
+use crate::serve::apart::Apart;
 use crate::serve::connection::{Peer, Stranger, attend};
 use crate::serve::marker::Marker;
 use crate::serve::served::{Directory, Identity, Served};
@@ -60,8 +62,9 @@ use crate::serve::steward::Steward;
 use crate::serve::terminals::Terminals;
 use crate::state::directory;
 
-/// Threads for what may block: files of people who copy.
-const BLOCKING_THREADS: usize = 8;
+/// Threads for what may block: files of people who copy. Made when they are needed, and enough that some are left if a few
+/// hang in a network's file system.
+const BLOCKING_THREADS: usize = 32;
 
 /// Among the keys, if the user wants one.
 const PRE_STOP: &str = "pre-stop.sh";
@@ -71,7 +74,7 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// Returns only if it cannot begin.
 pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
-    let args::Serve { listen, keys, server_uid, control_cas, state, login_grace, rekey_after } = args;
+    let args::Serve { listen, keys, server_uid, control_cas, keep, state, login_grace, keepalive, rekey_after } = args;
     let journal = Arc::new(Journal::open());
     hearsay::listen(&journal);
     let state = directory::find(state.state_dir.as_deref()).context("finding a place for the state")?;
@@ -79,7 +82,7 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
     let host_key =
         PrivateKey::read_openssh_file(&host_key).with_context(|| format!("reading {}", host_key.display()))?;
     anyhow::ensure!(host_key.algorithm() == Algorithm::Ed25519, "the host key must be an ed25519 key");
-    let (access, unusable) = Access::begin(keys, control_cas, &state);
+    let (access, unusable) = Access::begin(keys, control_cas, &state, keep.as_deref());
     let hosts = std::env::var("ODC_HOSTS").unwrap_or_default();
     if let Err(error) = gang::prepare(keys, &state, Path::new(gang::EVERYBODYS), &hosts) {
         journal.say(format!("the nodes of this server cannot log in to each other: {error}"));
@@ -104,8 +107,9 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
         journal,
         expires_in: OnceLock::new(),
         steward,
+        apart: Apart::default(),
     });
-    let config = Arc::new(transport::config(host_key, *rekey_after));
+    let config = Arc::new(transport::config(host_key, Duration::from_millis(*keepalive), *rekey_after));
     let grace = Duration::from_secs((*login_grace).into());
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -130,6 +134,10 @@ async fn accept(
     if let Err(error) = steward::begin(&served) {
         served.journal.say(format!("helpers such as odc-status cannot reach us: {error}"));
     }
+    tokio::spawn({
+        let served = Arc::clone(&served);
+        async move { forward::agent::sweep(served.directory.path()).await }
+    });
     let strangers = Arc::new(AtomicU32::new(0));
     let mut dice = Dice::new();
     loop {

@@ -9,9 +9,9 @@ pub mod process;
 
 use std::time::Duration;
 
+use odc_control::Outcome;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::Outcome;
 use crate::state::process::Process;
 
 /// Raised when a reader of the old form would misunderstand the new one.

@@ -11,6 +11,7 @@
 pub mod bounded;
 pub mod frame;
 mod message;
+mod outcome;
 mod reply;
 mod request;
 mod signals;
@@ -23,7 +24,8 @@ mod tests;
 pub use bounded::{Bounded, Line, Listing, Text};
 pub use frame::{Frames, LONGEST, TooLong};
 pub use message::{Misunderstood, VERSION, read_reply, read_request, write_reply, write_request};
-pub use reply::{Jupyter, JupyterState, Outcome, Quiesced, Reply, Stats};
+pub use outcome::Outcome;
+pub use reply::{Jupyter, JupyterState, Quiesced, Reply, Stats};
 pub use request::{About, Access, IdleAction, IdleTerms, Request};
 pub use signals::{Busy, BusyTree, Forwarded, Gpu, JupyterSignal, KeepAlive, Seen, Sessions, Signals};
 pub use status::Status;

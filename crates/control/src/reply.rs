@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::{Line, Listing, Text};
+use crate::outcome::Outcome;
 use crate::signals::Signals;
 use crate::status::Status;
 
@@ -66,22 +67,18 @@ pub enum JupyterState {
 pub struct Quiesced {
     /// Absent if the server has no preStop script.
     pub pre_stop: Option<Outcome>,
+    /// The end of what it printed, if it failed.
+    #[serde(default)]
+    pub pre_stop_log: Option<Text>,
     /// Everything is on disk.
     pub synced: bool,
+    /// Why not, as far as that is known.
+    #[serde(default)]
+    pub not_synced: Option<Text>,
     /// What the home holds, one line for each entry. Absent if it could not be read at all.
     pub listing: Option<Listing>,
     /// Time or room ended before the listing did.
     pub listing_cut: bool,
-}
-
-/// How a script ended, as the agent's state file tells it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Outcome {
-    Code(i32),
-    Signal(i32),
-    TimedOut,
-    NotStarted { code: i32, reason: Text },
 }
 
 /// What the agent costs the server.

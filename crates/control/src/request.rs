@@ -11,7 +11,8 @@ pub enum Request {
     /// What was last seen of anybody working. Answered by `signals`.
     Signals,
     /// How long the server has, and what happens if nobody uses it. Both are only shown to people and warned of; the
-    /// operator decides.
+    /// operator decides. It goes on until then: a stop that was prepared does not take place, and the next one runs the
+    /// preStop script again.
     SetDeadline {
         /// Absent if it has no end.
         remaining_seconds: Option<u64>,
@@ -23,7 +24,7 @@ pub enum Request {
     SetAccess(Access),
     /// Run a notebook server, or none. Answered by `jupyter`.
     Jupyter { on: bool },
-    /// Make the home fit to be put away: the preStop script if it has not run, everything written to disk, a list of what
+    /// Make the home fit to be put away: the preStop script if it has not run for this stop, everything written to disk, a list of what
     /// is there. Answered by `quiesced`, within the time.
     Quiesce { within_seconds: u64 },
     /// What the agent itself costs. Answered by `stats`.

@@ -79,7 +79,15 @@ fn an_access_list_has_bounds() {
 #[test]
 fn the_longest_listing_fits_into_a_line() {
     let listing = Listing::new("\"\n".repeat(Listing::MOST));
-    let quiesced = Quiesced { pre_stop: None, synced: true, listing: Some(listing), listing_cut: true };
+    let text = || Some(Text::new("\n".repeat(Text::MOST)));
+    let quiesced = Quiesced {
+        pre_stop: None,
+        pre_stop_log: text(),
+        synced: true,
+        not_synced: text(),
+        listing: Some(listing),
+        listing_cut: true,
+    };
     assert!(write_reply(&Reply::Quiesced(Box::new(quiesced))).is_ok());
 }
 

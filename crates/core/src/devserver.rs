@@ -26,6 +26,7 @@ mod tell;
 #[cfg(test)]
 mod tests;
 pub mod trouble;
+pub mod unfit;
 pub mod validate;
 
 use std::collections::BTreeMap;
@@ -61,6 +62,8 @@ pub struct Settings {
     pub keep_ended: Duration,
     /// How long people are warned before an idle server is stopped.
     pub idle_grace: Duration,
+    /// What people read before they log in to any server.
+    pub banner: Option<String>,
 }
 
 /// What exists of a server.

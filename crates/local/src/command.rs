@@ -59,9 +59,9 @@ pub async fn build(control_plane: bool) -> anyhow::Result<()> {
     crate::image::ensure_cached(&executables, progress).await
 }
 
-/// Packs one of our static executables and puts it into the cloud; gives the name pods use.
-pub async fn image_load(layout: Layout, binary: &Path) -> anyhow::Result<String> {
-    crate::image::load_binary(&blueprint(layout)?, binary).await
+/// Packs a static executable, at a place in the image if that matters, and puts it into the cloud; gives the name pods use.
+pub async fn image_load(layout: Layout, binary: &Path, at: Option<&str>) -> anyhow::Result<String> {
+    crate::image::load_binary(&blueprint(layout)?, binary, at).await
 }
 
 /// Two commands that change the same cloud would get in each other's way.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::artifact::Executables;
+use crate::image::pack::Program;
 use crate::parts::{Blueprint, REGISTRY_NAME};
 use crate::process::run;
 use crate::progress::Progress;
@@ -30,37 +31,35 @@ pub async fn ensure_cached(executables: &Executables, progress: Progress) -> any
             .step("building the base image of dev servers (about a minute, once)", base::build(&base::layout()?))
             .await?;
     }
-    let pause = pack::cached(&executables.pause)?;
+    let program = Program::new(&executables.pause, None)?;
+    let pause = pack::cached(&program)?;
     if !pause.exists() {
-        pack::binary(&executables.pause, &pause)?;
+        pack::binary(&program, &pause)?;
     }
     Ok(())
 }
 
 /// The job `images`: puts the cached images into the cloud's registry.
 pub async fn push_cached(blueprint: &Blueprint) -> anyhow::Result<()> {
-    push(blueprint, &pack::cached(&blueprint.executables.pause)?, PAUSE).await?;
+    push(blueprint, &pack::cached(&Program::new(&blueprint.executables.pause, None)?)?, PAUSE).await?;
     push(blueprint, &base::layout()?, DEV_BASE).await
 }
 
 /// Every build packs to another image; the cache keeps this many of one name, the newest.
 const KEPT: usize = 5;
 
-/// Packs one of our static executables and puts it into the cloud; gives the name pods use.
+/// Packs a static executable, at a place in the image if that matters, and puts it into the cloud; gives the name pods use.
 ///
 /// The tag is the content's own, so a changed binary is a changed reference and no node keeps an old one.
-pub async fn load_binary(blueprint: &Blueprint, binary: &Path) -> anyhow::Result<String> {
-    let program = binary
-        .file_name()
-        .and_then(|name| name.to_str())
-        .with_context(|| format!("{} has no usable name", binary.display()))?;
-    let layout = pack::cached(binary)?;
+pub async fn load_binary(blueprint: &Blueprint, binary: &Path, at: Option<&str>) -> anyhow::Result<String> {
+    let program = Program::new(binary, at)?;
+    let layout = pack::cached(&program)?;
     if !layout.exists() {
-        pack::binary(binary, &layout)?;
-        forget_old(program)?;
+        pack::binary(&program, &layout)?;
+        forget_old(program.name())?;
     }
     let tag = layout.extension().and_then(|tag| tag.to_str()).context("a packed image is named by its content")?;
-    let name = format!("odc/{program}:{tag}");
+    let name = format!("odc/{}:{tag}", program.name());
     push(blueprint, &layout, &name).await?;
     Ok(reference(&name))
 }

@@ -58,8 +58,8 @@ const FILES: &[(&str, &str)] = manifests![
 
 /// The job `odc`.
 pub async fn install(blueprint: &Blueprint) -> anyhow::Result<()> {
-    let operator = image::load_binary(blueprint, &blueprint.executables.odc).await?;
-    let agent = image::load_binary(blueprint, &blueprint.executables.agent).await?;
+    let operator = image::load_binary(blueprint, &blueprint.executables.odc, None).await?;
+    let agent = image::load_binary(blueprint, &blueprint.executables.agent, None).await?;
     let images =
         [("odc-image", operator), ("odc-agent-image", agent), ("odc-default-image", image::reference(image::DEV_BASE))];
     let mut objects = render(blueprint).await?;

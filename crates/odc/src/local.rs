@@ -110,7 +110,12 @@ enum GpuVerb {
 #[derive(Subcommand)]
 enum ImageVerb {
     /// Pack it, push it, print the name pods use
-    Load { executable: PathBuf },
+    Load {
+        executable: PathBuf,
+        /// Where it is in the image, such as /bin/sh [default: at the root, by its name]
+        #[arg(long, value_name = "PATH")]
+        at: Option<String>,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -142,9 +147,9 @@ impl Local {
             Verb::Node { verb: NodeVerb::Start { name } } => command::node_start(layout, &name).await,
             Verb::Gpu { verb: GpuVerb::Fail { node, gpu } } => command::gpu_fail(layout, &node, &gpu).await,
             Verb::Gpu { verb: GpuVerb::Heal { node, gpu } } => command::gpu_heal(layout, &node, &gpu).await,
-            Verb::Image { verb: ImageVerb::Load { executable } } => {
+            Verb::Image { verb: ImageVerb::Load { executable, at } } => {
                 use std::io::Write as _;
-                let name = command::image_load(layout, &executable).await?;
+                let name = command::image_load(layout, &executable, at.as_deref()).await?;
                 Ok(writeln!(std::io::stdout(), "{name}")?)
             }
             Verb::Supervise => {

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use odc_api::v1alpha1::DevServer;
-use odc_control::{About, Outcome, Reply, Request, Signals, Text};
-use odc_core::devserver::agents::{AgentSeen, Answer, Call, Failed, Quiesce, Say, Told};
+use odc_control::{About, Quiesced, Reply, Request, Signals, Text};
+use odc_core::devserver::agents::{AgentSeen, Call, Say, Told};
+use odc_core::devserver::unfit::Unfit;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
@@ -24,6 +25,9 @@ const REACHED_AT_ONCE: usize = 256;
 const AT_ONCE: usize = 16;
 /// Stops at once. They take as long as people's own scripts, so they have room of their own.
 const STOPS_AT_ONCE: usize = 128;
+/// Names of conversations.
+const TELL: &str = "tell";
+const QUIESCE: &str = "quiesce";
 /// For everything that is answered from memory.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -47,8 +51,20 @@ impl Calls {
         })
     }
 
+    /// False if it is under way already, or one that must not overtake it is: to tell an agent how long its server has
+    /// means that no stop takes place, so that and a stop never meet.
     fn begin(&self, call: &(String, &'static str)) -> bool {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(call.clone())
+        let (pod, name) = call;
+        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let other = match *name {
+            TELL => Some(QUIESCE),
+            QUIESCE => Some(TELL),
+            _ => None,
+        };
+        if other.is_some_and(|other| under_way.contains(&(pod.clone(), other))) {
+            return false;
+        }
+        under_way.insert(call.clone())
     }
 }
 
@@ -71,17 +87,14 @@ pub fn make(ctx: &Arc<Context>, server: &DevServer, calls: Vec<Call>) {
     for call in calls {
         let name = name(&call.say);
         let this = (call.pod.clone(), name);
-        if !ctx.calls.begin(&this) {
-            continue;
-        }
         let uid = server.metadata.uid.clone().unwrap_or_default();
         if matches!(call.say, Say::Quiesce(_)) {
             let now = ctx.now();
-            note(ctx, &uid, &call.pod, |agent| {
-                if agent.quiesce == Quiesce::NotAsked {
-                    agent.quiesce = Quiesce::Asked(now);
-                }
-            });
+            note(ctx, &uid, &call.pod, |agent| agent.stops(now));
+        }
+        // Whatever is under way has the server looked at again when it ends.
+        if !ctx.calls.begin(&this) {
+            continue;
         }
         let under_way = UnderWay { ctx: ctx.clone(), call: this, server: crate::follow::key(server) };
         tokio::spawn(async move {
@@ -101,9 +114,9 @@ pub fn make(ctx: &Arc<Context>, server: &DevServer, calls: Vec<Call>) {
 
 fn name(say: &Say) -> &'static str {
     match say {
-        Say::Tell(_) => "tell",
+        Say::Tell(_) => TELL,
         Say::Signals => "signals",
-        Say::Quiesce(_) => "quiesce",
+        Say::Quiesce(_) => QUIESCE,
     }
 }
 
@@ -129,44 +142,29 @@ async fn say(ctx: &Context, uid: &str, call: Call, reached: Result<TcpStream, St
             }
             let now = ctx.now();
             let good = done.is_ok();
-            note(ctx, uid, &pod, |agent| {
-                if good {
-                    agent.noticed = told.notice.as_ref().map(|_| agent.noticed.unwrap_or(now));
-                    (agent.told, agent.deaf) = (Some(told), None);
-                } else {
-                    let times = agent.deaf.map_or(0, |deaf| deaf.times).saturating_add(1);
-                    agent.deaf = Some(Failed { at: now, times });
-                }
-            });
+            note(ctx, uid, &pod, |agent| if good { agent.took(told, now) } else { agent.was_deaf(now) });
             good
         }
         Say::Signals => {
             let signals = async { signals(dial.ask(reached?, &[Request::Signals], ANSWER).await?) }.await;
             let (now, good) = (ctx.now(), signals.is_ok());
-            note(ctx, uid, &pod, |agent| {
-                let before = agent.answer.as_ref().map_or(0, |answer| answer.failures);
-                let failures = if good { 0 } else { before.saturating_add(1) };
-                if let Ok(signals) = &signals {
-                    // It was started anew since we last heard of it, and may have forgotten what it was told.
-                    let boot = |answer: &Answer| answer.signals.as_ref().ok().map(|signals| signals.agent_boot.clone());
-                    let last = agent.answer.as_deref().and_then(boot);
-                    if last.is_some_and(|last| last != signals.agent_boot) {
-                        (agent.told, agent.noticed) = (None, None);
-                    }
-                    agent.deaf = None;
-                }
-                agent.answer = Some(Box::new(Answer { at: now, signals, failures }));
-            });
+            note(ctx, uid, &pod, |agent| agent.answered(signals, now));
             good
         }
         Say::Quiesce(within) => {
             let request = Request::Quiesce { within_seconds: within.as_secs() };
             let done = async { quiesced(dial.ask(reached?, &[request], within + Duration::from_secs(2)).await?) }.await;
-            if let Err(why) = &done {
-                tracing::info!(pod, address, why, "not everything was made fit for a stop");
-            }
-            note(ctx, uid, &pod, |agent| agent.quiesce = Quiesce::Over);
-            done.is_ok()
+            let now = ctx.now();
+            let unfit = match &done {
+                Ok(done) => Unfit::of(done, now),
+                Err(why) => {
+                    tracing::info!(pod, address, why, "an agent did not say that its server is fit for a stop");
+                    None
+                }
+            };
+            let good = done.is_ok() && unfit.is_none();
+            note(ctx, uid, &pod, |agent| agent.stopped(unfit));
+            good
         }
     }
 }
@@ -193,13 +191,9 @@ fn taken(replies: Vec<Reply>) -> Result<(), String> {
     Ok(())
 }
 
-fn quiesced(replies: Vec<Reply>) -> Result<(), String> {
+fn quiesced(replies: Vec<Reply>) -> Result<Quiesced, String> {
     match replies.into_iter().next() {
-        Some(Reply::Quiesced(done)) if !done.synced => Err("not everything is on disk".into()),
-        Some(Reply::Quiesced(done)) => match done.pre_stop {
-            None | Some(Outcome::Code(0)) => Ok(()),
-            Some(other) => Err(format!("preStop ended with {other:?}")),
-        },
+        Some(Reply::Quiesced(done)) => Ok(*done),
         Some(Reply::Refused { reason }) => Err(reason.into_string()),
         other => Err(format!("it answered {other:?}")),
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use odc_core::object::{Kind, Object};
 use odc_core::plan::{Target, Write};
 use odc_core::seen;
@@ -47,10 +47,36 @@ async fn patch(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
     let how = PatchParams::apply(MANAGER).force();
     let api = api(&ctx.client, object.kind, object.namespace.as_deref());
     let body = Patch::Apply(&object.body);
-    let answer = in_time(api.patch(&object.name, &how, &body)).await;
+    let mut answer = in_time(api.patch(&object.name, &how, &body)).await;
+    let refused = answer.as_ref().is_err_and(|error| code(error) == Some(422));
+    if refused && let Some(other) = other_role(ctx, object).await? {
+        tracing::warn!(name = object.name, "a binding of our name had another role; it is made anew");
+        delete(ctx, &other).await?;
+        answer = in_time(api.patch(&object.name, &how, &body)).await;
+    }
     let stored = answer.map_err(|source| failed("applying", object.kind, &object.name, source))?;
     ctx.metrics.wrote("apply", object.kind.as_str());
     Ok(Some(value(&stored)))
+}
+
+/// A binding of that name with another role, which cannot be changed. Plans delete those they see; this one has no label of
+/// ours, so it is not among our copies, and nothing but the refusal tells of it.
+async fn other_role(ctx: &Context, object: &Object) -> Result<Option<Target>, Error> {
+    if object.kind != Kind::RoleBinding {
+        return Ok(None);
+    }
+    let (kind, name) = (object.kind, &object.name);
+    let by_name = ListParams::default().fields(&format!("metadata.name={name}"));
+    let found = in_time(api(&ctx.client, kind, object.namespace.as_deref()).list(&by_name)).await;
+    let found = found.map_err(|source| Error::Read { kind, name: name.clone(), source: Box::new(source) })?;
+    let other = found.items.into_iter().find(|there| there.data["roleRef"] != object.body["roleRef"]);
+    Ok(other.map(|there| Target {
+        kind,
+        namespace: object.namespace.clone(),
+        name: name.clone(),
+        uid: there.metadata.uid.unwrap_or_default(),
+        grace: None,
+    }))
 }
 
 /// An object of that name is fine if it is ours: then an earlier answer was lost.

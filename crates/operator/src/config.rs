@@ -57,6 +57,9 @@ struct Settings {
     /// How long people are warned before a server that nobody uses is stopped [default: 5m]
     #[arg(long, env = "ODC_IDLE_GRACE", value_name = "DURATION")]
     idle_grace: Option<Duration>,
+    /// What people read before they log in to any server, as the law may want it [default: nothing]
+    #[arg(long, env = "ODC_SSH_BANNER", value_name = "TEXT")]
+    ssh_banner: Option<String>,
     /// Ranges no server may reach (nodes, API servers, pods and Services of the cluster), separated by commas
     #[arg(long, env = "ODC_CLOSED_RANGES", value_name = "CIDR", value_delimiter = ',')]
     closed_ranges: Option<Vec<String>>,
@@ -110,6 +113,8 @@ impl Config {
             start_limit: span(first.start_limit, second.start_limit, Duration::hours(1)),
             keep_ended: span(first.keep_ended, second.keep_ended, Duration::hours(24)),
             idle_grace: span(first.idle_grace, second.idle_grace, Duration::minutes(5)),
+            // An empty variable is no text.
+            banner: first.ssh_banner.or(second.ssh_banner).filter(|text| !text.trim().is_empty()),
         };
         Ok(Self {
             kubeconfig,

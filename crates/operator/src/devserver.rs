@@ -10,7 +10,6 @@ use kube::api::Api;
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use odc_api::v1alpha1::{DevServer, DevServerStatus, Phase};
-use odc_core::devserver::agents::Quiesce;
 use odc_core::devserver::{self, Plan};
 use odc_core::object::Kind;
 use odc_core::plan::{Again, Write};
@@ -140,8 +139,7 @@ async fn carry_out(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result
             None => hint.held = None,
         }
         if plan.phase == Some(Phase::Running) {
-            // A stop that was called off: the next one asks again.
-            hint.agents.iter_mut().for_each(|(_, agent)| agent.quiesce = Quiesce::NotAsked);
+            hint.agents.iter_mut().for_each(|(_, agent)| agent.goes_on());
         }
     });
     agents::make(ctx, server, plan.calls);

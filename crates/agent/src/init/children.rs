@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use odc_control::Outcome;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, test_kill_process, test_kill_process_group,
@@ -15,7 +16,6 @@ use rustix::process::{
 };
 
 use crate::init::life::Role;
-use crate::outcome::Outcome;
 
 /// Between two looks at the signals. A server that makes orphans faster than they are reaped must still be stoppable.
 const BATCH: usize = 512;

@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
 use rustix::fs::{Mode, OFlags, open, sync, syncfs};
+use rustix::io::Errno;
 
 /// Kinds that hold nothing beyond the container's life: memory, views of the kernel, and the image's own root.
 const TRANSIENT: [&str; 16] = [
@@ -36,7 +37,7 @@ const TRANSIENT: [&str; 16] = [
 #[derive(Debug, Default)]
 pub struct Flush {
     begun: bool,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 impl Flush {
@@ -44,7 +45,12 @@ impl Flush {
     pub fn begin(&mut self) -> io::Result<()> {
         self.begun = true;
         // Where nobody tells which file systems are ours, it has to be all of them.
-        let Ok(mounts) = fs::read("/proc/self/mountinfo") else { return self.spawn(sync) };
+        let Ok(mounts) = fs::read("/proc/self/mountinfo") else {
+            return self.spawn(|| {
+                sync();
+                Ok(())
+            });
+        };
         persistent(&mounts).into_values().try_for_each(|mount_points| self.spawn(move || write(&mount_points)))
     }
 
@@ -52,19 +58,37 @@ impl Flush {
         self.begun && self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    fn spawn(&mut self, write: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    /// What could not be written, of what is done.
+    pub fn failures(&mut self) -> Vec<String> {
+        let (done, rest) = std::mem::take(&mut self.threads).into_iter().partition(JoinHandle::is_finished);
+        self.threads = rest;
+        let results = done.into_iter().map(|thread| {
+            let panicked = |_| Err(io::Error::other("the thread that wrote died"));
+            thread.join().unwrap_or_else(panicked)
+        });
+        results.filter_map(Result::err).map(|error| error.to_string()).collect()
+    }
+
+    fn spawn(&mut self, write: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
         self.threads.push(thread::Builder::new().name("flush".to_owned()).spawn(write)?);
         Ok(())
     }
 }
 
 /// Writes the file system that is mounted at all these places, by the first that is a directory: single files are mounted
-/// too, such as `/etc/hosts`, but their file system is the node's own.
-fn write(mount_points: &[PathBuf]) {
+/// too, such as `/etc/hosts`, but their file system is the node's own. So is one that we may not even open.
+fn write(mount_points: &[PathBuf]) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = mount_points.iter().find_map(|path| open(path, flags, Mode::empty()).ok());
-    // Nobody is left to do anything about an error; the kernel has it in its log.
-    let _ = directory.map(syncfs);
+    let mut broken = Ok(());
+    for path in mount_points {
+        let named = |error: Errno| io::Error::other(format!("{}: {}", path.display(), io::Error::from(error)));
+        match open(path, flags, Mode::empty()) {
+            Ok(directory) => return syncfs(directory).map_err(named),
+            Err(Errno::NOTDIR | Errno::ACCESS | Errno::PERM | Errno::NOENT) => {}
+            Err(error) => broken = Err(named(error)),
+        }
+    }
+    broken
 }
 
 /// The writable file systems that outlive the container, by device, with the places where they are mounted. Takes what
@@ -157,7 +181,33 @@ malformed
         let mut flush = Flush::default();
         assert!(!flush.is_done());
         flush.begin().unwrap();
-        flush.threads.drain(..).for_each(|thread| thread.join().unwrap());
-        assert!(flush.is_done());
+        while !flush.is_done() {
+            thread::yield_now();
+        }
+        assert_eq!(flush.failures(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_told() {
+        let mut flush = Flush { begun: true, ..Flush::default() };
+        flush.spawn(|| Err(io::Error::other("/home/dev: Input/output error"))).unwrap();
+        flush.spawn(|| Ok(())).unwrap();
+        flush.spawn(|| panic!("as in a test")).unwrap();
+        while !flush.is_done() {
+            thread::yield_now();
+        }
+        assert_eq!(flush.failures(), ["/home/dev: Input/output error", "the thread that wrote died"]);
+    }
+
+    #[test]
+    fn only_directories_that_can_be_opened_are_written() {
+        assert!(write(&["/etc/hostname".into(), "/no/such/place".into()]).is_ok());
+        assert!(write(&["/etc/hostname".into(), "/tmp".into()]).is_ok());
+        let place = tempfile::tempdir().unwrap();
+        let endless = place.path().join("endless");
+        std::os::unix::fs::symlink("endless", &endless).unwrap();
+        let error = write(std::slice::from_ref(&endless)).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{}: ", endless.display())), "{error}");
+        assert!(write(&[endless, "/tmp".into()]).is_ok());
     }
 }

@@ -12,12 +12,12 @@
 
 use std::time::Duration;
 
+use odc_control::Outcome;
 use rustix::process::Signal;
 
 use crate::args::EntrypointExit;
 use crate::init::comeback::Comeback;
 use crate::init::grace::Timetable;
-use crate::outcome::Outcome;
 use crate::state::process::Process;
 use crate::state::{Ended, Phase, Run, State, VERSION};
 
@@ -51,6 +51,8 @@ pub enum Event {
     Ended(Role, Outcome),
     /// The server is asked to stop.
     Stop,
+    /// Whoever else was to run the preStop script died before it began.
+    PreStopAbandoned,
     /// A signal that is the entrypoint's business.
     Signal(Signal),
     /// Nothing is left in the server but us.
@@ -145,6 +147,10 @@ impl Life {
         match event {
             Event::Ended(role, outcome) => self.on_ended(role, outcome, now),
             Event::Stop => self.on_stop(now),
+            Event::PreStopAbandoned => match self.stage {
+                Stage::PreStop(_) => vec![Action::Start(Role::PreStop)],
+                _ => Vec::new(),
+            },
             Event::Signal(signal) if self.runs(Role::Entrypoint) => vec![Action::Signal(Role::Entrypoint, signal)],
             Event::Signal(_) => Vec::new(),
             Event::AllEnded => match self.stage {

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
+use odc_control::Outcome;
+
 use crate::init::children::Children;
 use crate::init::life::Role;
-use crate::outcome::Outcome;
 use crate::shell;
 
 /// As much of a script's first line as the kernel reads.

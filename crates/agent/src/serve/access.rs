@@ -1,9 +1,10 @@
 //! Who may log in: public keys, and those whose certificates count. First what the server's Secret says, then what the
 //! operator says, as a whole each time. That is also kept in the state directory, so that a new `serve` goes on with it
-//! until the container is started anew.
+//! until the container is started anew, and, where there is a place that outlives the container, beyond that.
 
 pub mod list;
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,12 @@ use crate::serve::certificate::{self, Principal};
 use crate::serve::gang;
 use crate::state::process::Process;
 
+/// What messages call those who sign for the operator.
+const CONTROL: &str = "control CA";
+
 const FILE: &str = "access.json";
+/// Where others have files too.
+const LASTING_FILE: &str = "odc-access.json";
 
 /// More than the longest lists take.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -30,6 +36,8 @@ pub struct Access {
     now: Mutex<Now>,
     changes: watch::Sender<()>,
     file: PathBuf,
+    /// Outlives the container.
+    lasting: Option<PathBuf>,
     /// What the nodes of a gang log in to each other with, whatever else is said.
     gang: Option<String>,
 }
@@ -67,6 +75,18 @@ pub struct Changed {
 pub enum Refused {
     #[error("there are {0} lines; at most {most} can be handled", most = list::MOST)]
     Many(usize),
+    #[error("no control CA in the list can be used, so the operator could never come back; nothing was changed{0}")]
+    NoControl(Reasons),
+}
+
+/// Why lines cannot be used, to follow a sentence.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reasons(Vec<String>);
+
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|reason| write!(f, "; {reason}"))
+    }
 }
 
 /// As it is stored. Files may outlive the container they were meant for, so its process 1 is part of them.
@@ -96,7 +116,7 @@ impl Lists {
     /// In words, for the log and for whoever said it.
     fn unusable(&self) -> Vec<String> {
         let Self { keys, user_cas, control_cas } = self;
-        [("key", keys), ("user CA", user_cas), ("control CA", control_cas)]
+        [("key", keys), ("user CA", user_cas), (CONTROL, control_cas)]
             .into_iter()
             .flat_map(|(name, list)| {
                 list.unusable.iter().map(move |(line, reason)| format!("{name} in line {line}: {reason}"))
@@ -107,9 +127,13 @@ impl Lists {
 
 impl Access {
     /// Goes on with what was said in this life of the container, or else begins with the Secret. Tells what was left out.
-    pub fn begin(keys: &Path, control_cas: &[String], state: &Path) -> (Self, Vec<String>) {
-        let file = state.join(FILE);
-        let said = load(&file).unwrap_or_else(|| odc_control::Access {
+    ///
+    /// In `keep`, if there is such a place, is also what was said in earlier lives. It is newer than the Secret and the
+    /// pod: without it, whoever was taken off the list since would be back, and an authority that came since would not.
+    pub fn begin(keys: &Path, control_cas: &[String], state: &Path, keep: Option<&Path>) -> (Self, Vec<String>) {
+        let (file, lasting) = (state.join(FILE), keep.map(|keep| keep.join(LASTING_FILE)));
+        let earlier = || stored(lasting.as_deref()?).map(|stored| stored.access);
+        let said = load(&file).or_else(earlier).unwrap_or_else(|| odc_control::Access {
             keys: lines(&keys.join("authorized_keys")),
             user_cas: lines(&keys.join("user_ca.pub")),
             control_cas: match control_cas {
@@ -121,7 +145,7 @@ impl Access {
         let lists = Lists::parse(&said, gang.as_deref());
         let unusable = lists.unusable();
         let now = Mutex::new(Now { said, lists: Arc::new(lists) });
-        (Self { now, changes: watch::Sender::new(()), file, gang }, unusable)
+        (Self { now, changes: watch::Sender::new(()), file, lasting, gang }, unusable)
     }
 
     /// Replaces everything at once. Connections of those who are not admitted any more end within a second.
@@ -132,10 +156,17 @@ impl Access {
         }
         let lists = Lists::parse(&list, self.gang.as_deref());
         let unusable = lists.unusable();
+        if lists.control_cas.keys.is_empty() {
+            let about_control = |line: &String| line.starts_with(CONTROL);
+            return Err(Refused::NoControl(Reasons(unusable.into_iter().filter(about_control).collect())));
+        }
         let stored = Stored { init: Process::init(), access: list };
         let kept = serde_json::to_vec(&stored)
             .map_err(io::Error::from)
-            .and_then(|text| replace(&self.file, 0o600, |file| file.write_all(&text)))
+            .and_then(|text| {
+                let write = |file: &Path| replace(file, 0o600, |file| file.write_all(&text));
+                self.lasting.as_deref().map_or(Ok(()), write).and(write(&self.file))
+            })
             .is_ok();
         *self.now() = Now { said: stored.access, lists: Arc::new(lists) };
         self.changes.send_replace(());
@@ -165,9 +196,13 @@ impl Access {
     }
 }
 
+/// Of this life of the container.
 fn load(file: &Path) -> Option<odc_control::Access> {
-    let Stored { init, access } = serde_json::from_slice(&read(file).ok()?).ok()?;
-    (init == Process::init()).then_some(access)
+    stored(file).filter(|stored| stored.init == Process::init()).map(|stored| stored.access)
+}
+
+fn stored(file: &Path) -> Option<Stored> {
+    serde_json::from_slice(&read(file).ok()?).ok()
 }
 
 /// None, if there is no such file.
@@ -183,64 +218,4 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ADA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT";
-    const BOB: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIILM+hvuaMBtP0ZfhmJEZ1T9zcWvQVsNwuLjZ0RZ4J3X";
-
-    fn credential(line: &str) -> Credential {
-        Credential::Key(List::parse([line]).keys[0].clone())
-    }
-
-    fn access(keys: &[&str]) -> odc_control::Access {
-        odc_control::Access {
-            keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-            ..odc_control::Access::default()
-        }
-    }
-
-    #[test]
-    fn the_secret_counts_until_something_is_said_and_that_survives_a_restart() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("authorized_keys"), format!("{ADA}\nnonsense\n")).unwrap();
-        let (first, unusable) = Access::begin(place.path(), &[], place.path());
-        assert_eq!(unusable.len(), 1);
-        assert!(first.lists().admits(&credential(ADA)));
-
-        let mut changes = first.changes();
-        let done = first.set(access(&[BOB, "nonsense"])).unwrap();
-        assert!(done.kept && done.unusable.len() == 1 && changes.has_changed().unwrap());
-        changes.mark_unchanged();
-        for access in [first, Access::begin(place.path(), &[], place.path()).0] {
-            assert!(!access.lists().admits(&credential(ADA)));
-            assert!(access.lists().admits(&credential(BOB)));
-        }
-    }
-
-    #[test]
-    fn what_was_said_in_an_earlier_life_of_the_container_is_forgotten() {
-        let place = tempfile::tempdir().unwrap();
-        fs::write(place.path().join("authorized_keys"), ADA).unwrap();
-        let init = Process { pid: 1, start_ticks: Some(1) };
-        let stored = serde_json::to_vec(&Stored { init, access: access(&[BOB]) }).unwrap();
-        fs::write(place.path().join(FILE), stored).unwrap();
-        assert!(Access::begin(place.path(), &[], place.path()).0.lists().admits(&credential(ADA)));
-    }
-
-    #[test]
-    fn without_any_file_nobody_gets_in() {
-        let place = tempfile::tempdir().unwrap();
-        let (access, unusable) = Access::begin(place.path(), &[], place.path());
-        assert_eq!((access.lists().as_ref(), unusable), (&Lists::default(), vec![]));
-    }
-
-    #[test]
-    fn a_list_nobody_could_have_meant_is_refused_and_changes_nothing() {
-        let place = tempfile::tempdir().unwrap();
-        let (here, _) = Access::begin(place.path(), &[], place.path());
-        here.set(access(&[ADA])).unwrap();
-        assert_eq!(here.set(access(&vec![BOB; list::MOST + 1])), Err(Refused::Many(list::MOST + 1)));
-        assert_eq!(here.current(), access(&[ADA]));
-    }
-}
+mod tests;

@@ -79,12 +79,23 @@ impl Connection {
     }
 
     fn client(&self, link: &Link) -> Client {
-        Client { handle: link.handle(), inboxes: self.inboxes.clone(), activity: Arc::clone(&self.served.activity) }
+        Client {
+            handle: link.handle(),
+            inboxes: self.inboxes.clone(),
+            activity: Arc::clone(&self.served.activity),
+            apart: self.served.apart.clone(),
+        }
     }
 }
 
 impl Handler for Connection {
     type Error = russh::Error;
+
+    /// As the administrator wants it, if at all.
+    async fn authentication_banner(&mut self) -> Result<Option<String>, russh::Error> {
+        let text = self.served.identity.banner.trim();
+        Ok((!text.is_empty()).then(|| format!("{}\r\n", text.replace('\n', "\r\n"))))
+    }
 
     /// Whether it is worth signing with. That a key comes with a certificate cannot be seen here, so as long as there is
     /// an authority that counts, all are.
@@ -268,7 +279,8 @@ impl Handler for Connection {
     }
 
     async fn agent_request(&mut self, id: ChannelId, link: &mut Link) -> Result<bool, russh::Error> {
-        Ok(self.is_user() && self.open_agent(id, link))
+        let client = self.client(link);
+        Ok(self.is_user() && self.open_agent(id, client).await)
     }
 
     async fn shell_request(&mut self, id: ChannelId, link: &mut Link) -> Result<(), russh::Error> {
@@ -316,11 +328,11 @@ impl Handler for Connection {
             return Ok(false);
         }
         let client = self.client(link);
-        Ok(self.listeners.open_socket(&client, path).is_ok())
+        Ok(self.listeners.open_socket(&client, path).await.is_ok())
     }
 
     async fn cancel_streamlocal_forward(&mut self, path: &str, _: &mut Link) -> Result<bool, russh::Error> {
-        Ok(self.listeners.close_socket(path))
+        Ok(self.listeners.close_socket(&self.served.apart, path).await)
     }
 }
 

@@ -69,7 +69,10 @@ pub async fn answer(request: Request, served: &Arc<Served>) -> Reply {
         Request::Signals => Reply::Signals(Box::new(served.activity.signals())),
         Request::SetDeadline { remaining_seconds, idle } => {
             steward.set_deadline(remaining_seconds.map(Duration::from_secs), idle);
-            Reply::Done
+            match steward.quiesce.call_off() {
+                Ok(()) => Reply::Done,
+                Err(error) => Reply::refused(format!("that a stop was called off could not be kept: {error}")),
+            }
         }
         Request::Notify { about, text } => {
             if let Some(text) = steward.notify(about, text.as_ref()) {

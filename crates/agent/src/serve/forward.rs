@@ -5,6 +5,7 @@ pub mod agent;
 pub mod listen;
 pub mod resolve;
 
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use crate::serve::activity::Activity;
+use crate::serve::apart::Apart;
 use crate::serve::forward::resolve::resolve;
 use crate::serve::inbox::Inboxes;
 use crate::serve::outbox::{Gone, Outbox};
@@ -41,9 +43,14 @@ pub enum Link {
 }
 
 impl Target {
-    pub async fn connect(&self) -> io::Result<Link> {
+    pub async fn connect(&self, apart: &Apart) -> io::Result<Link> {
         match self {
-            Self::Socket(path) => UnixStream::connect(path).await.map(Link::Unix),
+            Self::Socket(path) => {
+                // The way there may hang; what follows does not.
+                let there = path.clone();
+                apart.run(move || fs::metadata(there)).await??;
+                UnixStream::connect(path).await.map(Link::Unix)
+            }
             Self::Port { host, port } => {
                 let mut problem = io::Error::new(io::ErrorKind::NotFound, "it has no address");
                 for address in resolve(host).await? {

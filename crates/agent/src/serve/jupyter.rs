@@ -14,11 +14,13 @@ use std::time::Duration;
 use odc_control::{Jupyter, JupyterState, Line, Text};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::random;
 use crate::serve::activity::notebook::{self, Kernel};
+use crate::serve::apart::Apart;
 use crate::serve::jupyter::launch::{Flavor, Launch};
 use crate::serve::kept;
 use crate::state::process::Process;
@@ -46,6 +48,7 @@ const LAST_WORDS: u64 = 400;
 pub struct Notebook {
     state: PathBuf,
     launch: Launch,
+    apart: Apart,
     port: u16,
     inner: Mutex<Inner>,
     changed: Notify,
@@ -78,7 +81,7 @@ impl Notebook {
         let launch = Launch { path: std::env::var_os("PATH"), home: home.to_owned(), log: state.join(LOG), port };
         let kept = kept::load(&state.join(FILE)).unwrap_or_default();
         let inner = Mutex::new(Inner { kept, ..Inner::default() });
-        Self { state: state.to_owned(), launch, port, inner, changed: Notify::new() }
+        Self { state: state.to_owned(), launch, apart: Apart::default(), port, inner, changed: Notify::new() }
     }
 
     /// Says whether it should run. That it does may take a moment.
@@ -143,7 +146,7 @@ impl Notebook {
             match (wanted, process) {
                 (true, Some(process)) if process.runs() => self.check().await,
                 (true, Some(_)) => self.ended(),
-                (true, None) => self.start(),
+                (true, None) => self.start().await,
                 (false, Some(process)) => self.stop(process).await,
                 (false, None) => self.changed.notified().await,
             }
@@ -182,27 +185,45 @@ impl Notebook {
         launch::shorten(&self.state.join(LOG), LARGEST_LOG);
     }
 
-    fn start(&self) {
-        let mut inner = self.inner();
-        if inner.not_before.is_some_and(|not_before| Instant::now() < not_before) {
-            return;
-        }
-        inner.answers = false;
-        let Some((flavor, program)) = self.launch.find() else {
-            inner.kept.flavor = None;
-            inner.error = Some(launch::ABSENT.to_owned());
-            // Somebody may install it.
-            inner.not_before = Some(Instant::now() + Duration::from_secs(5));
-            return;
+    async fn start(&self) {
+        let token = {
+            let mut inner = self.inner();
+            if inner.not_before.is_some_and(|not_before| Instant::now() < not_before) {
+                return;
+            }
+            inner.answers = false;
+            inner.kept.token.clone()
         };
-        inner.kept.flavor = Some(flavor);
-        match self.launch.start(flavor, &program, &inner.kept.token) {
-            Ok(process) => {
+        // It may lie in the home, and begins there.
+        let (launch, runtime) = (self.launch.clone(), Handle::current());
+        let started = move || {
+            let _here = runtime.enter();
+            let (flavor, program) = launch.find()?;
+            let process = launch.start(flavor, &program, &token);
+            Some((flavor, process.map_err(|error| format!("{} cannot be started: {error}", program.display()))))
+        };
+        let started = self.apart.run(started).await;
+        let mut inner = self.inner();
+        match started {
+            Ok(Some((flavor, Ok(process)))) => {
+                inner.kept.flavor = Some(flavor);
                 inner.kept.process = Some(process);
                 inner.started = Some(Instant::now());
             }
+            Ok(Some((flavor, Err(error)))) => {
+                inner.kept.flavor = Some(flavor);
+                inner.error = Some(error);
+                Self::rest(&mut inner);
+            }
+            Ok(None) => {
+                inner.kept.flavor = None;
+                inner.error = Some(launch::ABSENT.to_owned());
+                // Somebody may install it.
+                inner.not_before = Some(Instant::now() + Duration::from_secs(5));
+                return;
+            }
             Err(error) => {
-                inner.error = Some(format!("{} cannot be started: {error}", program.display()));
+                inner.error = Some(format!("Jupyter cannot be started: {error}"));
                 Self::rest(&mut inner);
             }
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odc_control::{Reply, Request};
+use rustix::process::getuid;
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -44,9 +45,11 @@ pub async fn serve(listener: UnixListener, served: Arc<Served>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let served = Arc::clone(&served);
+                // Of whom nobody knows who it is, is a stranger.
+                let who = stream.peer_cred().map_or(Who::Stranger, |peer| Who::of(peer.uid(), getuid().as_raw()));
                 tokio::spawn(async move {
                     // What goes wrong is the helper's business; it tells its user.
-                    let _ = timeout(LONGEST, converse(stream, |request| answer(request, &served))).await;
+                    let _ = timeout(LONGEST, converse(stream, |request| answer(request, who, &served))).await;
                     drop(place);
                 });
             }
@@ -56,9 +59,35 @@ pub async fn serve(listener: UnixListener, served: Arc<Served>) {
     }
 }
 
-async fn answer(request: Request, served: &Arc<Served>) -> Reply {
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// The server's own user, or root, from whom nothing can be kept anyway.
+    Own,
+    Stranger,
+}
+
+impl Who {
+    fn of(uid: u32, own: u32) -> Self {
+        if uid == own || uid == 0 { Self::Own } else { Self::Stranger }
+    }
+
+    /// What opens the notebook server, which runs as the server's own user, is for nobody else.
+    fn may_see(self, reply: Reply) -> Reply {
+        match (self, reply) {
+            (Self::Stranger, Reply::Status(mut status)) => {
+                status.jupyter.token = None;
+                Reply::Status(status)
+            }
+            (_, reply) => reply,
+        }
+    }
+}
+
+async fn answer(request: Request, who: Who, served: &Arc<Served>) -> Reply {
     match request {
-        Request::Status | Request::Signals | Request::KeepAlive { .. } | Request::Heartbeat { .. } => {
+        Request::Status => who.may_see(control::answer(request, served).await),
+        Request::Signals | Request::KeepAlive { .. } | Request::Heartbeat { .. } => {
             control::answer(request, served).await
         }
         Request::SetDeadline { .. }
@@ -68,5 +97,42 @@ async fn answer(request: Request, served: &Arc<Served>) -> Reply {
         | Request::Quiesce { .. }
         | Request::Stats
         | Request::TellIdle { .. } => Reply::refused("only the operator may ask for this"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use odc_control::{Jupyter, JupyterState, Signals, Status};
+
+    fn status() -> Reply {
+        let jupyter = Jupyter {
+            state: JupyterState::Running,
+            port: Some(8888),
+            path: Some("/lab".into()),
+            token: Some("secret".into()),
+            error: None,
+        };
+        Reply::Status(Box::new(Status {
+            server: "ada-1".into(),
+            owner: "ada".into(),
+            flavor: "h100".into(),
+            remaining_seconds: None,
+            idle: None,
+            verdict: None,
+            verdict_seconds_ago: None,
+            notices: vec![],
+            jupyter,
+            signals: Signals::default(),
+        }))
+    }
+
+    #[test]
+    fn only_the_servers_own_user_and_root_learn_what_opens_the_notebook() {
+        for (uid, sees) in [(1000, true), (0, true), (1001, false), (65534, false)] {
+            let Reply::Status(seen) = Who::of(uid, 1000).may_see(status()) else { panic!() };
+            assert_eq!(seen.jupyter.token.is_some(), sees, "{uid}");
+            assert_eq!(seen.jupyter.port, Some(8888));
+        }
     }
 }

@@ -1,30 +1,29 @@
 //! Makes a server fit to be put away: its preStop script has run, everything is on disk, and what the home holds is
-//! written down. May be asked for again and again; the script runs once.
+//! written down. May be asked for again and again; for one stop, the script runs once.
 
 use std::fs::File;
-use std::os::unix::process::CommandExt as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use odc_control::{Listing, Quiesced, Text};
-use rustix::process::{Pid, Signal, kill_process_group};
+use odc_control::{Listing, Outcome, Quiesced, Text};
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout_at};
 
 use crate::init::flush::Flush;
-use crate::init::once::{Claim, Look, Once};
-use crate::init::script;
-use crate::outcome::Outcome;
+use crate::init::once::{Look, Once, Standing};
+#[cfg(not(test))]
+use crate::pre_stop;
+use crate::pre_stop::Job;
 use crate::serve::listing::{self, render};
-use crate::state::process::Process;
 
 /// How long a listing may take.
 const LISTING: Duration = Duration::from_secs(10);
 /// What is kept of the time for what follows the script.
 const AFTER_SCRIPT: Duration = Duration::from_secs(20);
 const GLANCE: Duration = Duration::from_millis(20);
+/// How much of a script's output is told if it fails.
+const LOG_TAIL: usize = 2 << 10;
 
 #[derive(Clone, Debug)]
 pub struct Quiesce {
@@ -43,84 +42,108 @@ impl Quiesce {
             Some(script) => Some(self.pre_stop(script, script_until).await),
             None => None,
         };
+        let failed = pre_stop.as_ref().is_some_and(|outcome| !outcome.is_success());
+        let pre_stop_log = if failed { tail(self.state.join("pre-stop.log")).await } else { None };
         let listing_until = end.min(Instant::now() + LISTING).checked_sub(after_script / 4).unwrap_or(end);
         let (synced, listing) = tokio::join!(flush(end), list(self.home.clone(), listing_until, end));
         let (listing, listing_cut) = listing.unzip();
-        Quiesced { pre_stop: pre_stop.map(told), synced, listing, listing_cut: listing_cut.unwrap_or_default() }
+        Quiesced {
+            pre_stop,
+            pre_stop_log,
+            synced: synced.is_ok(),
+            not_synced: synced.err().map(Text::new),
+            listing,
+            listing_cut: listing_cut.unwrap_or_default(),
+        }
+    }
+
+    /// The stop does not take place; the next one has its own run of the script.
+    pub fn call_off(&self) -> std::io::Result<()> {
+        Once::new(&self.state).call_off()
     }
 
     async fn pre_stop(&self, script: &Path, until: Instant) -> Outcome {
         let once = Once::new(&self.state);
-        if matches!(once.claim(), Ok(Claim::Theirs)) {
-            return others(&once, until).await;
+        let (mut run, mut runner) = (None, None);
+        loop {
+            match (&run, &mut runner) {
+                (None, asked) => match once.standing() {
+                    Standing::Taken(taken) => {
+                        run = Some(taken);
+                        continue;
+                    }
+                    Standing::Busy(_) => {}
+                    Standing::Open => match asked {
+                        None => *asked = Some(tokio::spawn(run_apart(self.job(script, until)))),
+                        // It could not say so, but it is done.
+                        Some(over) if over.is_finished() => return over.await.unwrap_or(Outcome::TimedOut),
+                        Some(_) => {}
+                    },
+                },
+                (Some(taken), _) => match taken.look() {
+                    Look::Ended(outcome) => return outcome,
+                    Look::Running => {}
+                    // Whoever wanted to run it is gone.
+                    Look::Abandoned => {
+                        (run, runner) = (None, None);
+                        continue;
+                    }
+                },
+            }
+            if Instant::now() >= until {
+                return Outcome::TimedOut;
+            }
+            sleep(GLANCE).await;
         }
-        let outcome = self.run_script(script, &once, until).await.unwrap_or_else(|outcome| outcome);
-        // If it cannot be written, whoever asks next runs it again, which is better than never.
-        let _ = once.finish(&outcome);
-        outcome
     }
 
-    async fn run_script(&self, script: &Path, once: &Once, until: Instant) -> Result<Outcome, Outcome> {
-        let failed = |error: std::io::Error| Outcome::failed_to_start(&script.display().to_string(), &error);
-        let log = File::create(self.state.join("pre-stop.log")).ok();
-        let (mut command, _carrier) = script::prepare(script, "pre-stop", log)?;
-        command.process_group(0);
-        let mut child = tokio::process::Command::from(command).spawn().map_err(failed)?;
-        let pid = child.id();
-        if let Some(process) = pid.and_then(Process::of) {
-            let _ = once.began(process);
-        }
-        if let Ok(status) = timeout_at(until.into(), child.wait()).await {
-            return Ok(ended(status.map_err(failed)?));
-        }
-        // It is not reaped yet, so the number is still its own.
-        if let Some(pid) = pid.and_then(|pid| Pid::from_raw(pid.try_into().ok()?)) {
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-        let _ = timeout(Duration::from_secs(1), child.wait()).await;
-        Ok(Outcome::TimedOut)
-    }
-}
-
-/// Waits for the script that somebody else runs.
-async fn others(once: &Once, until: Instant) -> Outcome {
-    loop {
-        if let Look::Ended(outcome) = once.look() {
-            return outcome;
-        }
-        if Instant::now() >= until {
-            return Outcome::TimedOut;
-        }
-        sleep(GLANCE).await;
+    fn job(&self, script: &Path, until: Instant) -> Job {
+        let within = until.saturating_duration_since(Instant::now());
+        Job { state: self.state.clone(), script: script.to_owned(), within }
     }
 }
 
-fn ended(status: ExitStatus) -> Outcome {
-    status.code().map_or_else(|| Outcome::Signal(status.signal().unwrap_or_default()), Outcome::Code)
-}
-
-fn told(outcome: Outcome) -> odc_control::Outcome {
-    match outcome {
-        Outcome::Code(code) => odc_control::Outcome::Code(code),
-        Outcome::Signal(signal) => odc_control::Outcome::Signal(signal),
-        Outcome::TimedOut => odc_control::Outcome::TimedOut,
-        Outcome::NotStarted { code, reason } => odc_control::Outcome::NotStarted { code, reason: Text::new(reason) },
+/// In a process of its own, which outlives us.
+#[cfg(not(test))]
+async fn run_apart(job: Job) -> Outcome {
+    let mut command = tokio::process::Command::from(job.command());
+    match command.status().await {
+        Ok(status) => pre_stop::ended(status),
+        Err(error) => Outcome::failed_to_start("the agent", &error),
     }
 }
 
-/// Whether everything is on disk. A file system that hangs is not waited for beyond the end.
-async fn flush(end: Instant) -> bool {
+/// Here, because what runs the tests is not the agent.
+#[cfg(test)]
+async fn run_apart(job: Job) -> Outcome {
+    spawn_blocking(move || job.run()).await.ok().flatten().unwrap_or(Outcome::Code(0))
+}
+
+/// The end of a log.
+async fn tail(log: PathBuf) -> Option<Text> {
+    let read = move || {
+        let mut file = File::open(log).ok()?;
+        let length = file.metadata().ok()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL as u64))).ok()?;
+        let mut end = Vec::new();
+        file.take(LOG_TAIL as u64).read_to_end(&mut end).ok()?;
+        Some(String::from_utf8_lossy(&end).trim().to_owned()).filter(|text| !text.is_empty()).map(Text::new)
+    };
+    spawn_blocking(read).await.ok().flatten()
+}
+
+/// Whether everything is on disk, or why not. A file system that hangs is not waited for beyond the end.
+async fn flush(end: Instant) -> Result<(), String> {
     let mut flush = Flush::default();
-    if flush.begin().is_err() {
-        return false;
-    }
+    flush.begin().map_err(|error| error.to_string())?;
     while !flush.is_done() {
         if Instant::now() >= end {
-            return false;
+            return Err("a file system takes too long".to_owned());
         }
         sleep(GLANCE).await;
     }
-    true
+    let failures = flush.failures();
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
 async fn list(home: PathBuf, until: Instant, end: Instant) -> Option<(Listing, bool)> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::init::journal::Journal;
 use crate::serve::access::Access;
 use crate::serve::activity::Activity;
+use crate::serve::apart::Apart;
 use crate::serve::steward::Steward;
 use crate::serve::terminals::Terminals;
 
@@ -20,6 +21,7 @@ pub struct Served {
     /// How long the server will be there. Set once by whoever knows; until then nobody does.
     pub expires_in: OnceLock<Remaining>,
     pub steward: Steward,
+    pub apart: Apart,
 }
 
 pub type Remaining = Box<dyn Fn() -> Option<Duration> + Send + Sync>;
@@ -31,6 +33,8 @@ pub struct Identity {
     pub owner: String,
     pub flavor: String,
     pub uid: String,
+    /// What people read before they log in.
+    pub banner: String,
 }
 
 /// Where the state is kept.
@@ -51,6 +55,7 @@ impl Identity {
             owner: variable("ODC_OWNER"),
             flavor: variable("ODC_FLAVOR"),
             uid: uid.to_owned(),
+            banner: variable("ODC_BANNER"),
         }
     }
 }

@@ -6,6 +6,7 @@
 pub mod attributes;
 pub mod directory;
 pub mod files;
+pub mod links;
 pub mod packet;
 pub mod problem;
 
@@ -18,14 +19,15 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use crate::serve::activity::Activity;
 use crate::serve::outbox::Outbox;
 use crate::serve::sftp::files::Files;
+use crate::serve::sftp::links::LinkOrder;
 use crate::serve::sftp::packet::{LARGEST_PACKET, Reply};
 
 /// Requests that are done together; their answers are kept in memory until all are.
 const TOGETHER: usize = 16;
 
 /// Until the client has no more requests.
-pub async fn serve(outbox: &Arc<Outbox>, home: PathBuf, activity: &Activity) -> io::Result<()> {
-    let mut files = Files::new(home);
+pub async fn serve(outbox: &Arc<Outbox>, home: PathBuf, link_order: LinkOrder, activity: &Activity) -> io::Result<()> {
+    let mut files = Files::new(home, link_order);
     let mut arrived = BytesMut::new();
     while let Some(piece) = outbox.inbox.next().await {
         activity.transferred();

@@ -36,8 +36,7 @@ const SIGNATURES: &[Algorithm] = &[
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
-/// A client that answers nothing for so long is gone. Quiet is not gone: a living one answers.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+/// A client that was asked so often and answered nothing is gone. Quiet is not gone: a living one answers.
 const UNANSWERED: usize = 40;
 
 const REKEY_TIME: Duration = Duration::from_secs(3600);
@@ -46,7 +45,8 @@ const REKEY_TIME: Duration = Duration::from_secs(3600);
 const AUTH_ATTEMPTS: usize = 20;
 
 /// New keys are agreed on after so many bytes in one direction, or an hour.
-pub fn config(host_key: PrivateKey, rekey_after: usize) -> Config {
+/// A client that says nothing is asked whether it is there each time `keepalive` has passed.
+pub fn config(host_key: PrivateKey, keepalive: Duration, rekey_after: usize) -> Config {
     Config {
         server_id: SshId::Standard(Cow::Borrowed(concat!("SSH-2.0-ODC_", env!("CARGO_PKG_VERSION")))),
         methods: MethodSet::from(&[MethodKind::PublicKey][..]),
@@ -68,7 +68,7 @@ pub fn config(host_key: PrivateKey, rekey_after: usize) -> Config {
         },
         max_auth_attempts: AUTH_ATTEMPTS,
         inactivity_timeout: None,
-        keepalive_interval: Some(KEEPALIVE),
+        keepalive_interval: Some(keepalive),
         keepalive_max: UNANSWERED,
         ..Config::default()
     }

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use odc_control::{Frames, Reply, Request, Signals, Status, read_reply, write_request};
 
+use crate::server::client::client;
 use crate::server::{AGENT, Plan, Server, UID, keygen};
 
 /// With a control CA, and a certificate of it.
@@ -36,23 +37,9 @@ pub struct Operator {
 
 impl Operator {
     pub fn dial(server: &Server) -> Self {
-        let mut command = Command::new("ssh");
-        command.args(["-F", "none"]);
-        for option in [
-            format!("Port={}", server.address.port()),
-            format!("UserKnownHostsFile={}", server.path("known_hosts").display()),
-            format!("IdentityFile={}", server.path("operator").display()),
-            format!("CertificateFile={}", server.path("operator-cert.pub").display()),
-            "GlobalKnownHostsFile=/dev/null".to_owned(),
-            "HostKeyAlias=server".to_owned(),
-            "StrictHostKeyChecking=yes".to_owned(),
-            "IdentitiesOnly=yes".to_owned(),
-            "IdentityAgent=none".to_owned(),
-            "BatchMode=yes".to_owned(),
-            "LogLevel=ERROR".to_owned(),
-        ] {
-            command.arg("-o").arg(option);
-        }
+        let place = server.place.path();
+        let mut command = client("ssh", server.address.port(), place, "operator");
+        command.arg(format!("-oCertificateFile={}", place.join("operator-cert.pub").display()));
         command.args(["-s", "control@127.0.0.1", "odc-control"]);
         let mut ssh = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (ssh.stdin.take().unwrap(), ssh.stdout.take().unwrap());

@@ -1,7 +1,7 @@
 //! The image's own command: started, told of signals, and its end told to others.
 
-use odc_agent::outcome::Outcome;
 use odc_agent::state::Phase;
+use odc_control::Outcome;
 
 use crate::server::{Plan, eventually};
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use odc_agent::outcome::Outcome;
 use odc_agent::state::Phase;
+use odc_control::Outcome;
 
 use crate::server::{Plan, ended, eventually, outcome};
 

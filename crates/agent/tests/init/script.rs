@@ -1,7 +1,7 @@
 //! Setup and preStop: the user's scripts.
 
-use odc_agent::outcome::Outcome;
 use odc_agent::state::Phase;
+use odc_control::Outcome;
 
 use crate::server::{Plan, ended, outcome};
 

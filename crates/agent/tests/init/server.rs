@@ -11,8 +11,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use odc_agent::outcome::Outcome;
 use odc_agent::state::{Phase, Run, State};
+use odc_control::Outcome;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use odc_agent::outcome::Outcome;
 use odc_agent::state::Phase;
+use odc_control::Outcome;
 use rustix::process::{Signal, geteuid};
 
 use crate::server::{Plan, eventually, outcome};

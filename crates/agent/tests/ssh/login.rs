@@ -127,3 +127,18 @@ fn who_is_taken_off_the_list_is_out_within_a_second_and_the_others_stay() {
     assert!(with_key(&server, "bob").arg("pgrep -c sleep").output().unwrap().stdout == b"1\n");
     assert_eq!(bob.0.try_wait().unwrap(), None);
 }
+
+#[test]
+fn the_administrators_words_come_before_the_login_and_only_if_there_are_any() {
+    let words = |server: &Server| {
+        let output = server.ssh(&["-v"]).arg("echo in").output().unwrap();
+        assert_eq!(output.stdout, b"in\n");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let server = Plan::new().env("ODC_BANNER", "For members of the lab.\nEverything is logged.\n").start();
+    assert!(words(&server).contains("For members of the lab.\r\nEverything is logged.\r\n"), "{}", words(&server));
+    // Those who may not come in read them too.
+    let stranger = server.ssh(&["-v", "-o", "PubkeyAuthentication=no"]).arg("true").output().unwrap();
+    assert!(String::from_utf8_lossy(&stranger.stderr).contains("For members of the lab."));
+    assert!(!words(&Server::start()).contains("For members"));
+}

@@ -1,5 +1,8 @@
 //! A server to log in to, and the clients that do. All processes end with the value.
 
+#[path = "client.rs"]
+pub mod client;
+
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
@@ -13,6 +16,8 @@ use odc_agent::serve::marker::Marker;
 use odc_agent::state::State;
 use rustix::process::geteuid;
 use tempfile::TempDir;
+
+use client::client;
 
 pub const AGENT: &str = env!("CARGO_BIN_EXE_odc-agent");
 pub const UID: &str = "8f6001c5-f354-404c";
@@ -32,6 +37,7 @@ pub struct Plan {
     flags: Vec<String>,
     serve_only: bool,
     wrapper: Option<String>,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Plan {
@@ -44,7 +50,14 @@ impl Plan {
         keygen(place.path(), "keys/host_key");
         keygen(place.path(), "id");
         fs::copy(place.path().join("id.pub"), place.path().join("keys/authorized_keys")).unwrap();
-        Self { place, listen: "127.0.0.1:0".to_owned(), flags: Vec::new(), serve_only: false, wrapper: None }
+        Self {
+            place,
+            listen: "127.0.0.1:0".to_owned(),
+            flags: Vec::new(),
+            serve_only: false,
+            wrapper: None,
+            environment: vec![],
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -64,6 +77,11 @@ impl Plan {
     pub fn fixed_port(mut self) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         self.listen = listener.local_addr().unwrap().to_string();
+        self
+    }
+
+    pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
+        self.environment.push((name, value));
         self
     }
 
@@ -108,6 +126,7 @@ impl Plan {
         command.env("HOME", if self.wrapper.is_some() { PathBuf::from("/home") } else { path("home") });
         command.env("R", self.place.path()).env("AGENT", AGENT);
         command.env("ODC_SERVER", "ada-1").env("ODC_FLAVOR", "h100").env("OMP_NUM_THREADS", "7");
+        command.envs(self.environment);
         let log = File::create(path("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let process = command.spawn().unwrap();
@@ -146,25 +165,9 @@ impl Server {
         State::parse(&fs::read(self.path("state/init.json")).unwrap()).unwrap()
     }
 
-    /// What every client is told, whatever the machine's own configuration says.
     pub fn client(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
-        command.args(["-F", "none"]);
-        for option in [
-            format!("Port={}", self.address.port()),
-            format!("UserKnownHostsFile={}", self.path("known_hosts").display()),
-            format!("IdentityFile={}", self.path("id").display()),
-            "GlobalKnownHostsFile=/dev/null".to_owned(),
-            "HostKeyAlias=server".to_owned(),
-            "StrictHostKeyChecking=yes".to_owned(),
-            "IdentitiesOnly=yes".to_owned(),
-            "IdentityAgent=none".to_owned(),
-            "BatchMode=yes".to_owned(),
-            "LogLevel=ERROR".to_owned(),
-        ] {
-            command.arg("-o").arg(option);
-        }
-        command.env_remove("SSH_AUTH_SOCK").env_remove("LANG").stdin(Stdio::null());
+        let mut command = client(program, self.address.port(), self.place.path(), "id");
+        command.env_remove("LANG");
         command
     }
 
@@ -189,6 +192,16 @@ impl Server {
     pub fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+
+    /// The number, outside, of its `serve`, while there is one.
+    pub fn serve_pid(&self) -> Option<u32> {
+        let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        let init: u32 = children(self.pid()).split_whitespace().next()?.parse().ok()?;
+        children(init).split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).nth(1) == Some(b"serve")
+        })
     }
 
     pub fn pid(&self) -> u32 {

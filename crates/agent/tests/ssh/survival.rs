@@ -1,19 +1,13 @@
 //! What goes on when `serve` is killed, and how soon people are let in again.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::server::{Plan, Running, Server, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 
-/// The number, outside, of the server's `serve`.
-fn serve(server: &Server) -> Option<u32> {
-    let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let init: u32 = children(server.pid()).split_whitespace().next()?.parse().ok()?;
-    children(init).split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
-        fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default().split(|byte| *byte == 0).nth(1) == Some(b"serve")
-    })
-}
+use crate::server::{Plan, Running, eventually};
 
 #[test]
 fn jobs_survive_the_end_of_serve_and_people_are_soon_back() {
@@ -28,7 +22,7 @@ fn jobs_survive_the_end_of_serve_and_people_are_soon_back() {
     let mark = server.path("in").display().to_string();
     let mut client = Running::start(server.ssh(&[]).arg(format!("touch {mark}; sleep 1000")));
     eventually("the client is in", || server.path("in").exists().then_some(()));
-    let killed = serve(&server).unwrap();
+    let killed = server.serve_pid().unwrap();
     let done = Command::new("kill").args(["-KILL", &killed.to_string()]).status().unwrap();
     assert!(done.success());
     let begun = Instant::now();
@@ -79,4 +73,57 @@ fn an_image_with_nothing_says_so_and_still_takes_files_and_connections() {
     let to_itself = format!("127.0.0.1:{}", server.address.port());
     let output = server.ssh(&["-W", &to_itself]).output().unwrap();
     assert!(output.stdout.starts_with(b"SSH-2.0-ODC_"), "{output:?}");
+}
+
+#[test]
+fn an_image_with_one_shell_and_a_root_nobody_can_write_is_a_server_too() {
+    // The shell is Debian's package busybox-static.
+    let read_only = "
+        mkdir -p $R/proc $R/dev $R/bin; touch $R/odc-agent $R/bin/sh
+        mount --bind $R $R; mount --bind $AGENT $R/odc-agent; mount --bind /usr/bin/busybox $R/bin/sh
+        mount -t proc proc $R/proc
+        for file in null random urandom; do touch $R/dev/$file; mount --bind /dev/$file $R/dev/$file; done
+        for place in home state; do mount --bind $R/$place $R/$place; done
+        mount -o remount,bind,ro $R
+        exec chroot $R \"$@\"";
+    let server = Plan::new().wrapper(read_only).start();
+    assert_eq!(server.said("echo $0 $((6*7)); pwd; echo kept >file"), "sh 42\n/home\n");
+    assert_eq!(server.text("home/file"), "kept\n");
+    let output = server.run("echo lost >/file");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Read-only file system"), "{output:?}");
+    assert_eq!(server.run("kill -TERM $$").status.code(), Some(143));
+    let from = server.path("id.pub").display().to_string();
+    let output = server.client("scp").args(["-q", &from, "dev@127.0.0.1:copy"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(server.text("home/copy"), server.text("id.pub"));
+    let output = server.client("scp").args(["-q", &from, "dev@127.0.0.1:/copy"]).output().unwrap();
+    assert!(!output.status.success());
+}
+
+/// Forty questions without an answer, and a client is gone.
+const KEEPALIVE: Duration = Duration::from_millis(25);
+
+#[test]
+fn a_quiet_session_stays_and_a_client_that_is_gone_does_not() {
+    let server = Plan::new().alone().flag(format!("--keepalive={}", KEEPALIVE.as_millis())).start();
+    let start = |name: &str| {
+        let line = format!("trap 'touch $HOME/{name}-ended' HUP EXIT; touch $HOME/{name}-in; read line; echo $line");
+        let client = server.ssh(&[]).arg(line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        eventually("it is in", || server.path(&format!("home/{name}-in")).exists().then_some(()));
+        Running(client)
+    };
+    let (mut quiet, mut frozen) = (start("quiet"), start("frozen"));
+    let begun = Instant::now();
+    let pid = Pid::from_raw(frozen.0.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    eventually("the frozen one is given up", || server.path("home/frozen-ended").exists().then_some(()));
+    // The other was as quiet for as long, but it answers.
+    assert!(begun.elapsed() >= 20 * KEEPALIVE, "{:?}", begun.elapsed());
+    let mut typed = quiet.0.stdin.take().unwrap();
+    typed.write_all(b"still here\n").unwrap();
+    let mut heard = String::new();
+    quiet.0.stdout.take().unwrap().read_to_string(&mut heard).unwrap();
+    assert_eq!(heard, "still here\n");
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(frozen.code(), Some(255));
 }

@@ -1,5 +1,8 @@
 //! Both servers, and the client that talks to them. All end with their values.
 
+#[path = "../../../agent/tests/ssh/client.rs"]
+mod client;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,6 +16,7 @@ use anyhow::{Context as _, ensure};
 use tempfile::TempDir;
 
 use super::KEY_EXCHANGE;
+use client::client;
 
 pub(crate) const UID: &str = "8f6001c5-f354-404c";
 const SSHD: &str = "/usr/sbin/sshd";
@@ -147,26 +151,10 @@ impl Server {
     }
 
     fn ssh(&self, place: &Place, cipher: &str) -> Command {
-        let mut command = Command::new("ssh");
-        command.args(["-F", "none"]);
-        for option in [
-            format!("Port={}", self.address.port()),
-            format!("UserKnownHostsFile={}", place.of("known_hosts")),
-            format!("IdentityFile={}", place.of("id")),
-            format!("Ciphers={cipher}"),
-            format!("KexAlgorithms={KEY_EXCHANGE}"),
-            "GlobalKnownHostsFile=/dev/null".to_owned(),
-            "HostKeyAlias=server".to_owned(),
-            "StrictHostKeyChecking=yes".to_owned(),
-            "IdentitiesOnly=yes".to_owned(),
-            "IdentityAgent=none".to_owned(),
-            "BatchMode=yes".to_owned(),
-            "LogLevel=ERROR".to_owned(),
-        ] {
-            command.arg("-o").arg(option);
-        }
+        let mut command = client("ssh", self.address.port(), place.path(), "id");
+        command.arg(format!("-oCiphers={cipher}")).arg(format!("-oKexAlgorithms={KEY_EXCHANGE}"));
         // As whoever we are: sshd lets nobody else in without being root, and the agent does not mind.
-        command.stdin(Stdio::null()).env_remove("SSH_AUTH_SOCK").arg(self.address.ip().to_string());
+        command.arg(self.address.ip().to_string());
         command
     }
 

@@ -152,8 +152,16 @@ fn quiesced() -> impl Strategy<Value = Quiesced> {
         Just(Outcome::TimedOut),
         (any::<i32>(), bounded()).prop_map(|(code, reason)| Outcome::NotStarted { code, reason }),
     ];
-    (of(outcome), any::<bool>(), of(bounded()), any::<bool>())
-        .prop_map(|(pre_stop, synced, listing, listing_cut)| Quiesced { pre_stop, synced, listing, listing_cut })
+    (of(outcome), of(bounded()), any::<bool>(), of(bounded()), of(bounded()), any::<bool>()).prop_map(
+        |(pre_stop, pre_stop_log, synced, not_synced, listing, listing_cut)| Quiesced {
+            pre_stop,
+            pre_stop_log,
+            synced,
+            not_synced,
+            listing,
+            listing_cut,
+        },
+    )
 }
 
 fn stats() -> impl Strategy<Value = Stats> {

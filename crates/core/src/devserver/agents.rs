@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use odc_api::text::Text;
 use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{self as api, Phase};
 use odc_control::{Access, IdleAction, IdleTerms, Signals};
@@ -17,6 +18,7 @@ use super::build::container::GRACE_SECONDS;
 use super::decide::Decision;
 use super::left;
 use super::parts::is_ready;
+use super::unfit::Unfit;
 use crate::plan::Again;
 use crate::seen::Pod;
 
@@ -45,6 +47,8 @@ pub struct AgentSeen {
     pub deaf: Option<Failed>,
     pub answer: Option<Box<Answer>>,
     pub quiesce: Quiesce,
+    /// What was not in order when that was over.
+    pub unfit: Option<Unfit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,65 @@ pub struct Answer {
     pub signals: Result<Signals, String>,
     /// How often in a row there were none.
     pub failures: u32,
+}
+
+/// What follows from a conversation.
+impl AgentSeen {
+    /// It was told this.
+    pub fn took(&mut self, told: Box<Told>, now: Timestamp) {
+        self.noticed = told.notice.as_ref().map(|_| self.noticed.unwrap_or(now));
+        (self.told, self.deaf) = (Some(told), None);
+    }
+
+    /// It could not be told.
+    pub fn was_deaf(&mut self, now: Timestamp) {
+        let times = self.deaf.map_or(0, |deaf| deaf.times).saturating_add(1);
+        self.deaf = Some(Failed { at: now, times });
+    }
+
+    /// It was asked for its signals.
+    pub fn answered(&mut self, signals: Result<Signals, String>, now: Timestamp) {
+        let before = self.answer.as_ref().map_or(0, |answer| answer.failures);
+        let failures = if signals.is_ok() { 0 } else { before.saturating_add(1) };
+        if let Ok(signals) = &signals {
+            // It was started anew since we last heard of it, and may have forgotten what it was told.
+            let boot = |answer: &Answer| answer.signals.as_ref().ok().map(|signals| signals.agent_boot.clone());
+            let last = self.answer.as_deref().and_then(boot);
+            if last.is_some_and(|last| last != signals.agent_boot) {
+                (self.told, self.noticed) = (None, None);
+            }
+            self.deaf = None;
+        }
+        self.answer = Some(Box::new(Answer { at: now, signals, failures }));
+    }
+
+    /// It is being asked to make everything fit for a stop.
+    pub fn stops(&mut self, now: Timestamp) {
+        if self.quiesce == Quiesce::NotAsked {
+            self.quiesce = Quiesce::Asked(now);
+        }
+    }
+
+    /// It did that, or will not.
+    pub fn stopped(&mut self, unfit: Option<Unfit>) {
+        (self.quiesce, self.unfit) = (Quiesce::Over, unfit);
+    }
+
+    /// The server goes on: a stop that was prepared does not take place. The next one asks again, and until then the agent
+    /// must learn of it, or it would take what it did for the wrong stop as done.
+    pub fn goes_on(&mut self) {
+        if self.quiesce != Quiesce::NotAsked {
+            (self.quiesce, self.unfit, self.told) = (Quiesce::NotAsked, None, None);
+        }
+    }
+}
+
+/// Processes killed for want of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Killed {
+    pub count: i64,
+    /// Since this start of the container.
+    pub boot: Text<128>,
 }
 
 /// How far the agent is with what it does before a stop.
@@ -209,11 +272,11 @@ impl Decision<'_> {
     }
 
     /// Processes killed for want of memory, by the uid of their pod; of those whose agent told of any.
-    pub(super) fn killed(&self) -> BTreeMap<String, i64> {
+    pub(super) fn killed(&self) -> BTreeMap<String, Killed> {
         let told = |pod: &Pod| {
             let signals = self.agent(pod)?.answer.as_ref()?.signals.as_ref().ok()?;
             let count = i64::try_from(signals.oom_kills).ok().filter(|count| *count > 0)?;
-            Some((pod.uid.clone(), count))
+            Some((pod.uid.clone(), Killed { count, boot: signals.container_boot.as_str().into() }))
         };
         self.parts.live().filter_map(told).collect()
     }

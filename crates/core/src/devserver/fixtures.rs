@@ -23,6 +23,7 @@ pub(super) fn settings() -> Settings {
         start_limit: Duration::from_secs(1_800),
         keep_ended: Duration::from_secs(86_400),
         idle_grace: Duration::from_secs(300),
+        banner: None,
     }
 }
 

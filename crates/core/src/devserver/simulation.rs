@@ -2,6 +2,7 @@
 //! operator and a clock. Everything that can happen is a method, every write of ours is a point where the operator may
 //! die, and what must never happen is checked at every step.
 
+mod agent;
 mod api;
 mod crash;
 mod kubelet;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use super::fixtures::{self, Request, at};
 use crate::seen::{self, Node};
+use agent::Agents;
 use api::Fault;
 use observer::Observer;
 use operator::Operator;
@@ -43,6 +45,8 @@ struct Cluster {
     image_trouble: Option<&'static str>,
     /// What a registry says that is asked for the image's entrypoint.
     entrypoint: Result<Vec<String>, String>,
+    /// Absent where none can be asked.
+    agents: Option<Agents>,
     operator: Operator,
     observer: Observer,
     /// Our writes so far, refused ones included.
@@ -108,6 +112,7 @@ impl Cluster {
             service: None,
             image_trouble: None,
             entrypoint: Ok(vec![]),
+            agents: None,
             operator: Operator::default(),
             observer: Observer::default(),
             writes: 0,
@@ -223,7 +228,8 @@ impl Cluster {
             if moment.is_positive() {
                 self.now = now.saturating_add(moment).unwrap();
                 let plan = self.decide();
-                let idle = plan.writes.is_empty() && plan.status.is_none() && plan.ask.is_none();
+                let idle =
+                    plan.writes.is_empty() && plan.status.is_none() && plan.ask.is_none() && plan.calls.is_empty();
                 assert!(idle, "{moment:#} after {now} something is due, but nobody looks: {plan:#?}");
             }
         }

@@ -150,7 +150,7 @@ impl Decision<'_> {
                 place,
                 &host_key,
                 &entrypoint,
-                &self.settings.agent_image,
+                self.settings,
                 self.seen.authorities,
             )));
         }

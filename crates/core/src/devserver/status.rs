@@ -15,8 +15,10 @@ use odc_api::v1alpha1::{
 };
 
 use super::Settings;
+use super::agents::Killed;
 use super::lifetime::{self, Stage};
 use super::parts::{Parts, is_ready};
+use super::unfit::Unfit;
 use super::validate::{Valid, Violation};
 use crate::seen::Exit;
 
@@ -102,7 +104,9 @@ pub(super) struct Now {
     /// Of the condition Idle, if there is something new.
     pub idle: Option<(bool, Reason, String)>,
     /// Processes killed for want of memory, by pod, as the agents told.
-    pub killed: BTreeMap<String, i64>,
+    pub killed: BTreeMap<String, Killed>,
+    /// What was not in order at a stop.
+    pub unfit: Option<Unfit>,
 }
 
 pub(super) fn compose(
@@ -142,6 +146,9 @@ pub(super) fn compose(
     };
     if let Some(News::Failure(reason, message, log)) = &outlook.news {
         set_failure(&mut status, *reason, message, log.as_deref(), now);
+    }
+    if let Some(unfit) = &news.unfit {
+        unfit.tell(&mut status);
     }
     count(&mut status, parts);
     let pods = pods(outlook.phase, parts, &status.pods, &news.killed);
@@ -203,10 +210,12 @@ fn count(status: &mut DevServerStatus, parts: &Parts<'_>) {
     }
 }
 
-/// Agents count from the start of their container, so what they tell is compared with what they told before.
+/// Agents count from the start of their container, so what they tell is compared with what they told before of the same
+/// start; another one counts from none.
 fn count_killed(status: &mut DevServerStatus, pods: &[ServerPod]) {
     for pod in pods {
-        let before = status.pods.iter().find(|told| told.name == pod.name && told.run == pod.run);
+        let same = |told: &&ServerPod| told.name == pod.name && told.run == pod.run;
+        let before = status.pods.iter().find(same).filter(|told| told.container_boot == pod.container_boot);
         let before = before.and_then(|told| told.oom_kills).unwrap_or(0);
         let now = pod.oom_kills.unwrap_or(0);
         let more = if now >= before { now - before } else { now };
@@ -217,23 +226,27 @@ fn count_killed(status: &mut DevServerStatus, pods: &[ServerPod]) {
 }
 
 /// While it starts, pods come and go too often to be worth a write each.
-fn pods(phase: Phase, parts: &Parts<'_>, before: &[ServerPod], killed: &BTreeMap<String, i64>) -> Vec<ServerPod> {
+fn pods(phase: Phase, parts: &Parts<'_>, before: &[ServerPod], killed: &BTreeMap<String, Killed>) -> Vec<ServerPod> {
     if phase != Phase::Running {
         return vec![];
     }
     let pod = |pod: &crate::seen::Pod| {
         let details = pod.server.as_deref();
+        let same = |told: &&ServerPod| told.name == pod.name && Some(told.run) == details.and_then(|pod| pod.run);
+        let told = before.iter().find(same);
+        let (oom_kills, container_boot) = match (killed.get(&pod.uid), told) {
+            (Some(Killed { count, boot }), _) => (Some(*count), Some(boot.clone())),
+            (None, Some(told)) => (told.oom_kills, told.container_boot.clone()),
+            (None, None) => (None, None),
+        };
         ServerPod {
             name: pod.name.clone(),
             run: details.and_then(|details| details.run).unwrap_or(0),
             node: pod.node.as_deref().map(Into::into),
             ip: details.and_then(|details| details.ip.as_deref()).map(Into::into),
             ready: is_ready(pod),
-            oom_kills: killed.get(&pod.uid).copied().or_else(|| {
-                let same =
-                    |told: &&ServerPod| told.name == pod.name && Some(told.run) == details.and_then(|pod| pod.run);
-                before.iter().find(same)?.oom_kills
-            }),
+            oom_kills,
+            container_boot,
         }
     };
     parts.live().map(pod).collect()

@@ -9,8 +9,9 @@ use super::agents::Call;
 use super::decide::Decision;
 use super::lifetime::{self, Stage};
 use super::status::{self, Now, Outlook};
+use super::unfit::Unfit;
 use super::{PASSING, Plan, describe, left};
-use crate::plan::{Again, Write};
+use crate::plan::{Again, Event, Write};
 
 /// What is to be done, besides telling.
 #[derive(Debug)]
@@ -43,7 +44,8 @@ impl Decision<'_> {
     pub(super) fn told(&self, outlook: &Outlook, work: impl Into<Work>, again: Again) -> Plan {
         let stored = self.stored_phase();
         let plan = Plan { phase: Some(outlook.phase), ..work.into().plan(again) };
-        if outlook.may_pass() && stored != Some(outlook.phase) {
+        let untold = self.untold();
+        if outlook.may_pass() && stored != Some(outlook.phase) && untold.is_none() {
             let held = self.seen.held.filter(|(phase, _)| *phase == outlook.phase).map_or(self.now, |(_, since)| since);
             if let Some(left) = left(PASSING, held, self.now) {
                 return Plan { again: plan.again.or(Again::After(left)), ..plan };
@@ -54,8 +56,10 @@ impl Decision<'_> {
             return plan;
         }
         let news = stored != Some(outlook.phase);
-        let events = if news { describe::event(outlook).into_iter().collect() } else { vec![] };
-        Plan { status: Some(status), events, ..plan }
+        let mut events: Vec<Event> = if news { describe::event(outlook).into_iter().collect() } else { vec![] };
+        events.extend(untold.map(Unfit::event));
+        let plan = Plan { status: Some(status), events, ..plan };
+        if untold.is_some() { first_told(plan) } else { plan }
     }
 
     /// The same, but told before it is done: what went wrong cannot be seen any more once it is cleared away.
@@ -64,7 +68,7 @@ impl Decision<'_> {
         if plan.status.is_none() {
             return plan;
         }
-        Plan { writes: vec![], calls: vec![], again: Again::After(Duration::ZERO), ..plan }
+        first_told(plan)
     }
 
     fn status(&self, outlook: &Outlook) -> DevServerStatus {
@@ -72,6 +76,7 @@ impl Decision<'_> {
             host_key: self.host_key(),
             idle: if outlook.phase == Phase::Running { self.idleness().condition } else { None },
             killed: self.killed(),
+            unfit: self.unfit().cloned(),
         };
         status::compose(self.server, outlook, self.checked, &self.parts, now, self.settings, self.now)
     }
@@ -85,4 +90,9 @@ impl Decision<'_> {
             None => Again::OnChange,
         }
     }
+}
+
+/// Everything else waits until it is stored.
+fn first_told(plan: Plan) -> Plan {
+    Plan { writes: vec![], calls: vec![], again: Again::After(Duration::ZERO), ..plan }
 }

@@ -23,14 +23,41 @@ const USER: u32 = 65532;
 /// Whom this machine trusts, and so the images made on it.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
+/// An executable, and where it is in its image.
+#[derive(Clone, Debug)]
+pub(super) struct Program<'a> {
+    pub binary: &'a Path,
+    /// Without a slash in front.
+    pub place: String,
+}
+
+impl<'a> Program<'a> {
+    /// At the root, unless another place is named.
+    pub fn new(binary: &'a Path, at: Option<&str>) -> anyhow::Result<Self> {
+        let name = binary.file_name().and_then(|name| name.to_str());
+        let place = at.or(name).with_context(|| format!("{} has no usable name", binary.display()))?;
+        let place = place.trim_start_matches('/').to_owned();
+        anyhow::ensure!(
+            !place.is_empty() && place.split('/').all(|part| !["", ".", ".."].contains(&part)),
+            "an executable cannot be at {place:?} in an image; name a file, such as /bin/sh"
+        );
+        Ok(Self { binary, place })
+    }
+
+    /// What the image is called by.
+    pub fn name(&self) -> &str {
+        self.place.rsplit('/').next().unwrap_or(&self.place)
+    }
+}
+
 /// Where the image of this very binary lies or will lie: `NAME.HASH`.
-pub(super) fn cached(binary: &Path) -> anyhow::Result<PathBuf> {
-    let name = binary
-        .file_name()
-        .and_then(|name| name.to_str())
-        .with_context(|| format!("{} has no usable name", binary.display()))?;
+pub(super) fn cached(program: &Program<'_>) -> anyhow::Result<PathBuf> {
+    let (binary, name) = (program.binary, program.name());
     let mut file = File::open(binary).with_context(|| format!("reading {}", binary.display()))?;
     let mut hash = Sha256::new();
+    if program.place != name {
+        hash.update(&program.place);
+    }
     let mut buffer = vec![0; 1 << 20];
     loop {
         match file.read(&mut buffer).with_context(|| format!("reading {}", binary.display()))? {
@@ -42,14 +69,11 @@ pub(super) fn cached(binary: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// A minimal image: the static binary, and a user for it.
-pub(super) fn binary(binary: &Path, layout: &Path) -> anyhow::Result<()> {
-    let name = binary
-        .file_name()
-        .and_then(|name| name.to_str())
-        .with_context(|| format!("{} has no usable name", binary.display()))?;
+pub(super) fn binary(program: &Program<'_>, layout: &Path) -> anyhow::Result<()> {
+    let Program { binary, place } = program;
     let mut config = Config::default();
     config
-        .set_entrypoint(Some(vec![format!("/{name}")]))
+        .set_entrypoint(Some(vec![format!("/{place}")]))
         .set_user(Some(format!("{USER}:{USER}")))
         .set_working_dir(Some("/".into()));
     write_layout(layout, config, |layer| {
@@ -69,7 +93,7 @@ pub(super) fn binary(binary: &Path, layout: &Path) -> anyhow::Result<()> {
             )?;
         }
         let file = File::open(binary)?;
-        archive.append_data(&mut header(file.metadata()?.len(), 0o755), name, file)?;
+        archive.append_data(&mut header(file.metadata()?.len(), 0o755), place, file)?;
         archive.finish()
     })
 }
@@ -215,9 +239,21 @@ mod tests {
         let program = directory.path().join("program");
         std::fs::write(&program, "#!static").unwrap();
         let (one, two) = (directory.path().join("one"), directory.path().join("two"));
-        binary(&program, &one).unwrap();
-        binary(&program, &two).unwrap();
+        let packed = Program::new(&program, None).unwrap();
+        binary(&packed, &one).unwrap();
+        binary(&packed, &two).unwrap();
         assert_eq!(manifest_digest(&one).unwrap(), manifest_digest(&two).unwrap());
+    }
+
+    #[test]
+    fn a_program_can_be_at_any_place_of_its_image_and_has_its_name() {
+        let file = Path::new("/usr/bin/busybox");
+        let at = |place| Program::new(file, place).map(|program| (program.place.clone(), program.name().to_owned()));
+        assert_eq!(at(None).unwrap(), ("busybox".to_owned(), "busybox".to_owned()));
+        assert_eq!(at(Some("/bin/sh")).unwrap(), ("bin/sh".to_owned(), "sh".to_owned()));
+        for odd in ["", "/", "/bin/", "/../sh", "a//b", "."] {
+            assert!(at(Some(odd)).is_err(), "{odd}");
+        }
     }
 
     #[test]
@@ -226,7 +262,7 @@ mod tests {
         let program = directory.path().join("program");
         std::fs::write(&program, vec![7; 100_000]).unwrap();
         let layout = directory.path().join("image");
-        binary(&program, &layout).unwrap();
+        binary(&Program::new(&program, None).unwrap(), &layout).unwrap();
         let mut seen = 0;
         for blob in std::fs::read_dir(layout.join("blobs/sha256")).unwrap() {
             let path = blob.unwrap().path();

@@ -10,3 +10,4 @@ mod images;
 mod pods;
 mod servers;
 mod ssh;
+mod stops;

@@ -82,6 +82,22 @@ fn pre_stop_runs_once_however_often_a_stop_is_asked_for() {
 }
 
 #[test]
+fn a_pre_stop_that_others_left_is_begun_by_us_while_there_is_time() {
+    let terms = Terms { pre_stop: true, ..BARE };
+    check(
+        terms,
+        &[],
+        &[
+            (1, Event::PreStopAbandoned, &[]),
+            (2, Stop, &[Start(PreStop)]),
+            (3, Event::PreStopAbandoned, &[Start(PreStop)]),
+            (4, ended(PreStop, 0), &[TerminateAll]),
+            (5, Event::PreStopAbandoned, &[]),
+        ],
+    );
+}
+
+#[test]
 fn whatever_hangs_the_server_leaves_in_time() {
     let terms = Terms { entrypoint: Some(EntrypointExit::End), ..FULL };
     let state = check(

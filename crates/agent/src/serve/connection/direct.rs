@@ -32,12 +32,12 @@ impl Connection {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         }
-        let Client { handle, inboxes, activity } = client;
+        let Client { handle, inboxes, activity, apart } = client;
         // Held from now on, so that waiting connections count.
         inboxes.open(channel.id());
         tokio::spawn(async move {
             let count = Count { activity, port: Some(target.port()) };
-            if let Ok(link) = target.connect().await {
+            if let Ok(link) = target.connect(&apart).await {
                 reply.accept().await;
                 carry(channel, handle, inboxes, link, count).await;
             } else {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,9 +11,11 @@ use russh::server::Session as Link;
 use russh::{ChannelId, Pty};
 
 use crate::serve::account::Account;
+use crate::serve::apart::Apart;
 use crate::serve::connection::{Connection, Peer};
 use crate::serve::control;
 use crate::serve::forward::agent::Door;
+use crate::serve::forward::listen::Client;
 use crate::serve::motd::{self, motd};
 use crate::serve::outbox::{Gone, Outbox};
 use crate::serve::prompt;
@@ -22,7 +24,7 @@ use crate::serve::session::environment::{self, Asked, environment};
 use crate::serve::session::process::{Ends, Leader, Line};
 use crate::serve::session::terminal::{Size, Terminal};
 use crate::serve::session::{Session, Wanted, carry, process};
-use crate::serve::sftp;
+use crate::serve::sftp::{self, links::LinkOrder};
 
 /// Of the image.
 const LONGEST_MOTD: u64 = 16 << 10;
@@ -68,11 +70,10 @@ impl Connection {
         }
     }
 
-    pub(super) fn open_agent(&mut self, id: ChannelId, link: &Link) -> bool {
-        let client = self.client(link);
+    pub(super) async fn open_agent(&mut self, id: ChannelId, client: Client) -> bool {
         let Some(session) = self.sessions.get_mut(&id) else { return false };
         let number = DOORS.fetch_add(1, Ordering::Relaxed);
-        match Door::open(client, self.served.directory.path(), number) {
+        match Door::open(client, self.served.directory.path(), number).await {
             Ok(door) => {
                 session.agent = Some(door);
                 true
@@ -112,9 +113,10 @@ impl Connection {
 
     pub(super) fn start_sftp(&mut self, id: ChannelId, link: &Link) -> bool {
         let activity = Arc::clone(&self.served.activity);
+        let link_order = LinkOrder::of(link.remote_sshid());
         let Some((outbox, _)) = self.take(id, link) else { return false };
         tokio::spawn(async move {
-            let code = match sftp::serve(&outbox, Account::look_up().home, &activity).await {
+            let code = match sftp::serve(&outbox, Account::look_up().home, link_order, &activity).await {
                 Ok(()) => 0,
                 Err(_) => 1,
             };
@@ -148,7 +150,19 @@ impl Run {
 
     async fn until_end(self, wanted: &Wanted) -> Result<(), Gone> {
         let Self { served, peer, outbox, asked, terminal, agent, leader } = self;
-        let account = Account::look_up();
+        let mut account = Account::look_up();
+        let interactive = terminal.is_some() && *wanted == Wanted::Shell;
+        let home = Home::look(&served.apart, account.home.clone()).await;
+        if home == Home::Silent {
+            let at = account.home.display();
+            if !interactive {
+                let why = format!("the home directory {at} does not answer; nothing was run\n");
+                return fail(&outbox, why, NOT_STARTED).await;
+            }
+            let text = format!("the home directory {at} does not answer; starting in / and without it\r\n");
+            outbox.send(Bytes::from(text)).await?;
+            account.home = PathBuf::from("/");
+        }
         let Some(shell) = account.shell.as_deref() else {
             return fail(&outbox, NO_SHELL.to_owned(), NOT_FOUND).await;
         };
@@ -170,20 +184,17 @@ impl Run {
             let inherited = std::env::var_os(prompt::VARIABLE);
             environment.extend(prompt::variable(served.directory.path(), inherited.as_deref()));
         }
-        let interactive = terminal.is_some() && *wanted == Wanted::Shell;
-        if interactive && !account.home.join(".hushlogin").exists() {
+        if interactive && home != (Home::There { hushed: true }) {
             let text = motd(&facts(&served)).replace('\n', "\r\n");
             if !text.is_empty() {
                 outbox.send(Bytes::from(text)).await?;
             }
         }
-        let at_home = account.home.is_dir();
-        if !at_home && interactive {
+        if home == Home::Missing && interactive {
             let text = format!("there is no home directory {}; starting in /\r\n", account.home.display());
             outbox.send(Bytes::from(text)).await?;
         }
-        let directory = if at_home { account.home.as_path() } else { Path::new("/") };
-        let child = match process::start(&Line::new(shell, wanted), environment, directory, ends) {
+        let child = match process::start(&Line::new(shell, wanted), environment, &account.home, ends) {
             Ok(child) => child,
             Err(error) => return fail(&outbox, format!("{}: {error}\n", shell.display()), NOT_STARTED).await,
         };
@@ -198,6 +209,28 @@ impl Run {
             }
             None => carry::pipes(child, &leader, &outbox, &served.activity).await,
         }
+    }
+}
+
+/// The home directory, as a session finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// And whether people want to read nothing there.
+    There {
+        hushed: bool,
+    },
+    Missing,
+    /// It is on a file system that does not answer.
+    Silent,
+}
+
+impl Home {
+    async fn look(apart: &Apart, home: PathBuf) -> Self {
+        let look = move || {
+            let hushed = home.join(".hushlogin").exists();
+            if home.is_dir() { Self::There { hushed } } else { Self::Missing }
+        };
+        apart.run(look).await.unwrap_or(Self::Silent)
     }
 }
 

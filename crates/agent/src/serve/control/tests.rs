@@ -8,9 +8,12 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::serve::activity::Activity;
+use crate::serve::apart::Apart;
 use crate::serve::served::{Directory, Identity};
 use crate::serve::steward::{Settings, Steward};
 use crate::serve::terminals::Terminals;
+
+const CA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT";
 
 struct Place {
     _directory: TempDir,
@@ -26,13 +29,20 @@ fn place() -> Place {
     let name = str::to_owned;
     let served = Served {
         activity: Arc::new(Activity::new()),
-        access: crate::serve::access::Access::begin(&state, &[], &state).0,
+        access: crate::serve::access::Access::begin(&state, &[], &state, None).0,
         terminals: Terminals::default(),
-        identity: Identity { server: name("ada-1"), owner: name("ada"), flavor: name("h100"), uid: name("u") },
+        identity: Identity {
+            server: name("ada-1"),
+            owner: name("ada"),
+            flavor: name("h100"),
+            uid: name("u"),
+            banner: name(""),
+        },
         directory: Directory::new(state),
         journal: Arc::default(),
         expires_in: OnceLock::new(),
         steward: Steward::new(settings),
+        apart: Apart::default(),
     };
     Place { _directory: directory, served: Arc::new(served) }
 }
@@ -88,7 +98,10 @@ async fn every_request_is_answered() {
 
     let idle = Some(IdleTerms { limit_seconds: 1800, action: IdleAction::Hibernate });
     assert_eq!(client.ask(Request::SetDeadline { remaining_seconds: Some(7200), idle }).await, Reply::Done);
-    let access = Access { keys: vec!["nonsense".to_owned()], ..Access::default() };
+    let locked_out = Access { keys: vec![CA.to_owned()], ..Access::default() };
+    let Reply::Refused { reason } = client.ask(Request::SetAccess(locked_out)).await else { panic!() };
+    assert!(reason.starts_with("no control CA in the list can be used"), "{reason}");
+    let access = Access { keys: vec!["nonsense".to_owned()], control_cas: vec![CA.to_owned()], ..Access::default() };
     let Reply::AccessSet { unusable } = client.ask(Request::SetAccess(access.clone())).await else { panic!() };
     assert!(unusable[0].starts_with("key in line 1: "), "{unusable:?}");
     assert_eq!(place.served.access.current(), access);

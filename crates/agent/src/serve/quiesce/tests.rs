@@ -4,6 +4,8 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::*;
+use crate::init::once::Claim;
+use crate::state::process::Process;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -38,13 +40,46 @@ async fn the_script_runs_once_however_often_it_is_asked_for() {
         .collect();
     for one in all {
         let quiesced = one.await.unwrap();
-        assert_eq!(quiesced.pre_stop, Some(odc_control::Outcome::Code(3)));
+        assert_eq!(quiesced.pre_stop, Some(Outcome::Code(3)));
         assert!(quiesced.synced && !quiesced.listing_cut);
+        assert_eq!(quiesced.pre_stop_log.as_deref(), Some("saved"));
         assert!(quiesced.listing.unwrap().contains("  runs\n"));
     }
     assert_eq!(fs::read_to_string(server.home.path().join("runs")).unwrap(), "run\n");
     assert_eq!(fs::read_to_string(server.state.path().join("pre-stop.log")).unwrap(), "saved\n");
-    assert_eq!(Once::new(server.state.path()).look(), Look::Ended(Outcome::Code(3)));
+    let Standing::Taken(run) = Once::new(server.state.path()).standing() else { panic!() };
+    assert_eq!(run.look(), Look::Ended(Outcome::Code(3)));
+}
+
+#[tokio::test]
+async fn a_stop_that_was_called_off_is_none_and_the_next_runs_the_script_again() {
+    let server = server(Some("echo run >>$H/runs"));
+    for stop in 1..3 {
+        for _ in 0..2 {
+            assert_eq!(server.quiesce.run(LONG).await.pre_stop, Some(Outcome::Code(0)));
+        }
+        server.quiesce.call_off().unwrap();
+        assert_eq!(fs::read_to_string(server.home.path().join("runs")).unwrap(), "run\n".repeat(stop));
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_called_off_is_over_before_the_next_begins() {
+    let server = server(Some("echo begin >>$H/runs; until test -e $H/go; do sleep 0.01; done; echo end >>$H/runs"));
+    let runs = server.home.path().join("runs");
+    let ask = || {
+        let quiesce = Arc::clone(&server.quiesce);
+        tokio::spawn(async move { quiesce.run(LONG).await.pre_stop })
+    };
+    let first = ask();
+    while !runs.exists() {
+        sleep(GLANCE).await;
+    }
+    server.quiesce.call_off().unwrap();
+    let second = ask();
+    fs::write(server.home.path().join("go"), "").unwrap();
+    assert_eq!((first.await.unwrap(), second.await.unwrap()), (Some(Outcome::Code(0)), Some(Outcome::Code(0))));
+    assert_eq!(fs::read_to_string(runs).unwrap(), "begin\nend\nbegin\nend\n");
 }
 
 #[tokio::test]
@@ -53,7 +88,7 @@ async fn a_script_that_hangs_is_killed_with_all_it_started() {
     let begun = Instant::now();
     let quiesced = server.quiesce.run(Duration::from_secs(3)).await;
     assert!(begun.elapsed() < Duration::from_secs(20));
-    assert_eq!(quiesced.pre_stop, Some(odc_control::Outcome::TimedOut));
+    assert_eq!(quiesced.pre_stop, Some(Outcome::TimedOut));
     let pid: u32 = fs::read_to_string(server.home.path().join("pid")).unwrap().trim().parse().unwrap();
     let begun = Instant::now();
     while Process::of(pid).is_some_and(|process| process.runs()) {
@@ -65,24 +100,21 @@ async fn a_script_that_hangs_is_killed_with_all_it_started() {
 #[tokio::test]
 async fn a_script_that_cannot_run_says_why() {
     let server = server(Some("#!/no/such/thing\n"));
-    let Some(odc_control::Outcome::NotStarted { code: 127, reason }) = server.quiesce.run(LONG).await.pre_stop else {
-        panic!()
-    };
+    let Some(Outcome::NotStarted { code: 127, reason }) = server.quiesce.run(LONG).await.pre_stop else { panic!() };
     assert!(reason.contains("/no/such/thing"));
 }
 
 #[tokio::test]
 async fn what_somebody_else_runs_is_waited_for() {
     let server = server(Some("exit 1"));
-    let once = Once::new(server.state.path());
-    assert_eq!(once.claim().unwrap(), Claim::Ours);
+    let Claim::Ours(run) = Once::new(server.state.path()).claim().unwrap() else { panic!() };
     let asked = tokio::spawn({
         let quiesce = Arc::clone(&server.quiesce);
         async move { quiesce.run(LONG).await }
     });
     tokio::task::yield_now().await;
-    once.finish(&Outcome::Code(0)).unwrap();
-    assert_eq!(asked.await.unwrap().pre_stop, Some(odc_control::Outcome::Code(0)));
+    run.finish(&Outcome::Code(0)).unwrap();
+    assert_eq!(asked.await.unwrap().pre_stop, Some(Outcome::Code(0)));
 }
 
 #[tokio::test]
@@ -90,5 +122,15 @@ async fn without_script_and_home_the_rest_is_done() {
     let server = server(None);
     let quiesce = Quiesce { home: "/no/such/home".into(), ..(*server.quiesce).clone() };
     let quiesced = quiesce.run(LONG).await;
-    assert_eq!(quiesced, Quiesced { pre_stop: None, synced: true, listing: None, listing_cut: false });
+    assert_eq!(
+        quiesced,
+        Quiesced {
+            pre_stop: None,
+            pre_stop_log: None,
+            synced: true,
+            not_synced: None,
+            listing: None,
+            listing_cut: false,
+        }
+    );
 }

@@ -103,8 +103,8 @@ pub fn start(line: &Line, environment: Vec<(OsString, OsString)>, directory: &Pa
     }
     let mut name = OsString::from("--name=");
     name.push(&line.name);
-    command.arg(name).arg("--").arg(&line.program).args(&line.arguments);
-    command.env_clear().envs(environment).current_dir(directory);
+    command.arg("--directory").arg(directory).arg(name).arg("--").arg(&line.program).args(&line.arguments);
+    command.env_clear().envs(environment);
     command.spawn()
 }
 

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::serve::sftp::attributes::Attributes;
 use crate::serve::sftp::directory;
+use crate::serve::sftp::links::LinkOrder;
 use crate::serve::sftp::packet::{Answer, Entry, LARGEST_DATA, Packet, Reply, Request};
 use crate::serve::sftp::problem::Status;
 
@@ -35,6 +36,7 @@ const EXCLUSIVE: u32 = 0x20;
 #[derive(Debug)]
 pub struct Files {
     home: PathBuf,
+    link_order: LinkOrder,
     open: HashMap<u32, Handle>,
     next: u32,
 }
@@ -47,8 +49,8 @@ enum Handle {
 
 impl Files {
     /// Names without a slash in front are those in `home`.
-    pub fn new(home: PathBuf) -> Self {
-        Self { home, open: HashMap::new(), next: 0 }
+    pub fn new(home: PathBuf, link_order: LinkOrder) -> Self {
+        Self { home, link_order, open: HashMap::new(), next: 0 }
     }
 
     /// An error ends the conversation: the client speaks something else.
@@ -107,7 +109,8 @@ impl Files {
                 Ok(named(PathBuf::from(OsStr::from_bytes(target.as_bytes()))))
             }
             // A target is a text in the link, whatever it leads to.
-            Request::SymbolicLink { target, link } => {
+            Request::SymbolicLink { ends } => {
+                let (target, link) = self.link_order.sorted(ends);
                 symlink(target.as_ref(), self.path(&link))?;
                 Ok(ok())
             }

@@ -31,31 +31,93 @@ pub type Name = Bytes;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    Open { path: Name, flags: u32, attributes: Attributes },
-    Close { handle: Name },
-    Read { handle: Name, offset: u64, length: u32 },
-    Write { handle: Name, offset: u64, data: Bytes },
-    Stat { path: Name },
-    StatLink { path: Name },
-    StatHandle { handle: Name },
-    Set { path: Name, attributes: Attributes },
-    SetLink { path: Name, attributes: Attributes },
-    SetHandle { handle: Name, attributes: Attributes },
-    OpenDirectory { path: Name },
-    ReadDirectory { handle: Name },
-    Remove { path: Name },
-    MakeDirectory { path: Name, attributes: Attributes },
-    RemoveDirectory { path: Name },
-    RealPath { path: Name },
-    Rename { from: Name, to: Name, replace: bool },
-    ReadLink { path: Name },
-    SymbolicLink { target: Name, link: Name },
-    HardLink { from: Name, to: Name },
-    FileSystem { path: Name },
-    FileSystemOfHandle { handle: Name },
-    Sync { handle: Name },
+    Open {
+        path: Name,
+        flags: u32,
+        attributes: Attributes,
+    },
+    Close {
+        handle: Name,
+    },
+    Read {
+        handle: Name,
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        handle: Name,
+        offset: u64,
+        data: Bytes,
+    },
+    Stat {
+        path: Name,
+    },
+    StatLink {
+        path: Name,
+    },
+    StatHandle {
+        handle: Name,
+    },
+    Set {
+        path: Name,
+        attributes: Attributes,
+    },
+    SetLink {
+        path: Name,
+        attributes: Attributes,
+    },
+    SetHandle {
+        handle: Name,
+        attributes: Attributes,
+    },
+    OpenDirectory {
+        path: Name,
+    },
+    ReadDirectory {
+        handle: Name,
+    },
+    Remove {
+        path: Name,
+    },
+    MakeDirectory {
+        path: Name,
+        attributes: Attributes,
+    },
+    RemoveDirectory {
+        path: Name,
+    },
+    RealPath {
+        path: Name,
+    },
+    Rename {
+        from: Name,
+        to: Name,
+        replace: bool,
+    },
+    ReadLink {
+        path: Name,
+    },
+    /// Which is the link and which its target depends on the client.
+    SymbolicLink {
+        ends: [Name; 2],
+    },
+    HardLink {
+        from: Name,
+        to: Name,
+    },
+    FileSystem {
+        path: Name,
+    },
+    FileSystemOfHandle {
+        handle: Name,
+    },
+    Sync {
+        handle: Name,
+    },
     Limits,
-    ExpandPath { path: Name },
+    ExpandPath {
+        path: Name,
+    },
     HomeDirectory,
     Unknown,
 }
@@ -108,8 +170,7 @@ impl Request {
             17 => Self::Stat { path: string(packet)? },
             18 => Self::Rename { from: string(packet)?, to: string(packet)?, replace: false },
             19 => Self::ReadLink { path: string(packet)? },
-            // The other way round than the draft has it, as everybody since OpenSSH does.
-            20 => Self::SymbolicLink { target: string(packet)?, link: string(packet)? },
+            20 => Self::SymbolicLink { ends: [string(packet)?, string(packet)?] },
             200 => Self::extended(packet)?,
             _ => Self::Unknown,
         })

@@ -44,6 +44,9 @@ async def files(client):
         assert back.read_bytes() == DATA
         await sftp.posix_rename(NAME, "renamed")
         assert (await sftp.stat("renamed")).size == len(DATA)
+        await sftp.symlink("renamed", "link")
+        assert await sftp.readlink("link") == "renamed"
+        assert (await sftp.stat("link")).size == len(DATA)
         await sftp.chdir("..")
         await sftp.rmtree("asyncssh")
         assert not await sftp.exists("asyncssh")

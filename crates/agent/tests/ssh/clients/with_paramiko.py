@@ -48,6 +48,10 @@ def files(client):
         sftp.chmod(NAME, 0o640)
         sftp.posix_rename(NAME, "renamed")
         assert [(entry.filename, entry.st_mode & 0o777) for entry in sftp.listdir_attr()] == [("renamed", 0o640)]
+        sftp.symlink("renamed", "link")
+        assert sftp.readlink("link") == "renamed"
+        assert sftp.stat("link").st_size == len(DATA)
+        sftp.remove("link")
         sftp.remove("renamed")
         try:
             sftp.stat("renamed")

@@ -131,6 +131,10 @@ words! {
         StartTimeout,
         /// It ran out of memory again and again.
         OutOfMemory,
+        /// Its preStop script failed; the stop went on without it.
+        PreStopFailed,
+        /// Not everything could be written to disk before a stop.
+        NotWritten,
 
         // Flavors, users, teams
         /// The object is as asked for.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use odc_api::fixtures::KEY;
 use odc_api::time::stored;
+use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Desired, DevServer, Home, Phase};
 
 use super::*;
@@ -120,23 +121,70 @@ fn a_stop_waits_for_an_agent_that_answered_and_for_no_other() {
 }
 
 #[test]
-fn kills_are_counted_once_however_often_they_are_told() {
-    let answer = |oom_kills| AgentSeen {
-        answer: Some(Box::new(Answer {
-            at: at(5),
-            signals: Ok(Signals { oom_kills, ..Signals::default() }),
-            failures: 0,
-        })),
+fn what_was_not_in_order_is_told_before_the_pod_goes_and_only_once() {
+    let mut stopping = running();
+    stopping.server = stopping.server.desired(Desired::Hibernated);
+    let unfit = Unfit { at: at(20), reason: Reason::PreStopFailed, message: "It failed.".into(), log: None };
+    let agent = |unfit: &Unfit| AgentSeen {
+        told: Some(Box::new(told(&running()))),
+        quiesce: Quiesce::Over,
+        unfit: Some(unfit.clone()),
         ..AgentSeen::default()
     };
-    let counted = |request: &Request, kills| {
-        let plan = plan(request, &there(|_| {}), Some(answer(kills)), 10);
+    let first = plan(&stopping, &there(|_| {}), Some(agent(&unfit)), 20);
+    let status = first.status.unwrap();
+    assert_eq!(status.last_failure.as_ref().unwrap().reason, "PreStopFailed");
+    assert!(first.events.iter().any(|event| event.serious && event.note == "It failed."));
+    assert_eq!((first.writes, first.again), (vec![], Again::After(Duration::ZERO)));
+    stopping.server.status = Some(status);
+    let then = plan(&stopping, &there(|_| {}), Some(agent(&unfit)), 21);
+    assert_eq!((then.writes.len(), then.events, then.status), (1, vec![], None));
+    // The same words at another stop are another failure.
+    let again = Unfit { at: at(500), ..unfit };
+    assert_eq!(plan(&stopping, &there(|_| {}), Some(agent(&again)), 500).events.len(), 1);
+}
+
+#[test]
+fn an_agent_whose_stop_was_called_off_is_told_everything_again() {
+    let asked =
+        AgentSeen { told: Some(Box::new(told(&running()))), quiesce: Quiesce::Asked(at(5)), ..AgentSeen::default() };
+    for mut agent in [asked.clone(), AgentSeen { quiesce: Quiesce::Over, ..asked.clone() }] {
+        agent.goes_on();
+        assert_eq!(agent.quiesce, Quiesce::NotAsked);
+        assert_eq!(said(&plan(&running(), &there(|_| {}), Some(agent), 10)).len(), 1);
+    }
+    let mut other = AgentSeen { quiesce: Quiesce::NotAsked, ..asked };
+    other.goes_on();
+    assert_eq!(said(&plan(&running(), &there(|_| {}), Some(other), 10)).len(), 0);
+}
+
+#[test]
+fn kills_are_counted_once_however_often_they_are_told() {
+    let answer = |boot: &str, oom_kills| {
+        let signals = Signals { container_boot: boot.into(), oom_kills, ..Signals::default() };
+        AgentSeen {
+            answer: Some(Box::new(Answer { at: at(5), signals: Ok(signals), failures: 0 })),
+            ..AgentSeen::default()
+        }
+    };
+    let counted = |request: &Request, (boot, kills)| {
+        let plan = plan(request, &there(|_| {}), Some(answer(boot, kills)), 10);
         plan.status.as_ref().unwrap_or(request.server.status.as_ref().unwrap()).clone()
     };
     let mut request = running();
-    for (told, total) in [(0, None), (2, Some(2)), (2, Some(2)), (3, Some(3)), (1, Some(4))] {
+    for (told, total) in [
+        (("one", 0), None),
+        (("one", 2), Some(2)),
+        (("one", 2), Some(2)),
+        (("one", 3), Some(3)),
+        // The container was started anew, and counts from none.
+        (("two", 0), Some(3)),
+        (("two", 3), Some(6)),
+        (("two", 4), Some(7)),
+        (("three", 1), Some(8)),
+    ] {
         let status = counted(&request, told);
-        assert_eq!(status.oom_kills, total, "after {told}");
+        assert_eq!(status.oom_kills, total, "after {told:?}");
         request.server.status = Some(status);
     }
 }

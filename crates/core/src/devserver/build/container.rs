@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort, ExecAction, Probe, Se
 use odc_api::{HOME, port};
 
 use super::secret::{PRE_STOP, SETUP, scripts};
+use super::volume::SHARED_MEMORY_PATH;
 use super::{AGENT, AGENT_PATH, MAIN, PREPARE, env, literal, security, size, volume};
 use crate::devserver::validate::Valid;
 
@@ -36,7 +37,9 @@ pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String], authoritie
 
 fn command(valid: &Valid<'_>, entrypoint: &[String], authorities: &[String]) -> Vec<String> {
     let mut all = vec![AGENT_PATH.to_owned(), "init".into(), "--grace".into(), GRACE_SECONDS.to_string()];
-    all.extend(["--serve", "--keys", "/odc/keys", "--server-uid", valid.uid].map(str::to_owned));
+    all.extend(
+        ["--serve", "--keys", "/odc/keys", "--keep", SHARED_MEMORY_PATH, "--server-uid", valid.uid].map(str::to_owned),
+    );
     // In the pod and not in the Secret, which is written once: a pod is made anew whenever a server wakes.
     all.extend(authorities.iter().flat_map(|line| ["--control-ca".to_owned(), literal(line)]));
     let scripts = scripts(valid);

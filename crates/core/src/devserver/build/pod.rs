@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::{
 use odc_api::annotation;
 use odc_api::v1alpha1::{self, Privilege};
 
-use super::{container, metadata, security, volume};
-use crate::devserver::parts;
+use super::{container, env, metadata, security, volume};
 use crate::devserver::validate::Valid;
+use crate::devserver::{Settings, parts};
 use crate::object::{Kind, Object};
 
 /// Where and for which run a pod is made.
@@ -31,7 +31,7 @@ pub fn pod(
     place: Placement<'_>,
     host_key: &str,
     entrypoint: &[String],
-    agent_image: &str,
+    settings: &Settings,
     authorities: &[String],
 ) -> Object {
     let server = valid.name.as_str();
@@ -39,14 +39,16 @@ pub fn pod(
     let mut metadata = metadata(valid, name.clone());
     metadata.annotations.get_or_insert_default().extend(annotations(place.run, host_key));
     let privilege = valid.flavor.privilege;
-    let mut init = vec![container::install(valid, agent_image)];
+    let mut init = vec![container::install(valid, &settings.agent_image)];
     if volume::needs_accounts(valid) {
         init.push(container::prepare(valid));
     }
+    let mut main = container::main(valid, place.ordinal, entrypoint, authorities);
+    main.env.get_or_insert_default().extend(settings.banner.as_deref().map(|text| env::plain("ODC_BANNER", text)));
     let spec = PodSpec {
         affinity: Some(pinned_to(place.node)),
         automount_service_account_token: Some(false),
-        containers: vec![container::main(valid, place.ordinal, entrypoint, authorities)],
+        containers: vec![main],
         enable_service_links: Some(false),
         host_users: (privilege == Privilege::Sudo && place.user_namespaces).then_some(false),
         hostname: Some(name),

@@ -15,6 +15,9 @@ const KEYS: &str = "odc-keys";
 const SHARED_MEMORY: &str = "shm";
 const HOME_VOLUME: &str = "home";
 
+/// Lives as long as the pod, so it outlives its containers.
+pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
+
 pub fn volumes(valid: &Valid<'_>) -> Vec<Volume> {
     let empty = |name: &str, medium: Option<&str>, limit| Volume {
         name: name.to_owned(),
@@ -53,7 +56,7 @@ pub fn main(valid: &Valid<'_>) -> Vec<VolumeMount> {
     let mut all = vec![
         mount(BIN, "/odc/bin", true),
         mount(KEYS, "/odc/keys", true),
-        mount(SHARED_MEMORY, "/dev/shm", false),
+        mount(SHARED_MEMORY, SHARED_MEMORY_PATH, false),
         mount(HOME_VOLUME, HOME, false),
     ];
     if needs_accounts(valid) {

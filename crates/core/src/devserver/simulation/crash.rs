@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{Desired, DevServer, HibernationCause, Phase};
 
 use super::Cluster;
@@ -59,6 +60,15 @@ fn minutes(minutes: u64) -> Duration {
 
 /// Plays `act` once without any fault, and then once for each of its writes and each thing that can go wrong there.
 fn converges(before: &Cluster, act: impl Fn(&mut Cluster)) {
+    converges_to(ending, before, act);
+}
+
+/// The same where a new operator may take its time: it spreads what it asks agents.
+fn converges_in_time(before: &Cluster, act: impl Fn(&mut Cluster)) {
+    converges_to(|cluster| Ending { ran: None, ..ending(cluster) }, before, act);
+}
+
+fn converges_to(ending: impl Fn(&Cluster) -> Ending, before: &Cluster, act: impl Fn(&mut Cluster)) {
     let run = |fault: Option<(usize, Fault)>| {
         let mut cluster = before.clone();
         cluster.observer.log.clear();
@@ -90,6 +100,14 @@ fn gang() -> DevServer {
 
 fn running(server: DevServer) -> Cluster {
     let mut cluster = Cluster::new(server);
+    cluster.pass(minutes(5));
+    assert_eq!(cluster.phase(), Some(Phase::Running));
+    cluster
+}
+
+/// With agents that answer, and know everything.
+fn attended(server: DevServer) -> Cluster {
+    let mut cluster = Cluster::new(server).with_agents();
     cluster.pass(minutes(5));
     assert_eq!(cluster.phase(), Some(Phase::Running));
     cluster
@@ -160,6 +178,55 @@ fn idleness_puts_it_to_sleep() {
                 cluster.happen(&Event::Sleep(HibernationCause::Idle));
                 cluster.settle();
             }
+        });
+    }
+}
+
+#[test]
+fn nobody_uses_it_and_it_is_warned_and_put_to_sleep() {
+    for server in [disk(), gang()] {
+        converges_in_time(&attended(server), |cluster| {
+            cluster.pass(minutes(60));
+            assert_eq!(cluster.phase(), Some(Phase::Hibernated));
+        });
+    }
+    // One that cannot keep its home is ended.
+    converges_in_time(&attended(DevServer::test().ephemeral("10Gi")), |cluster| {
+        cluster.pass(minutes(60));
+        assert_eq!(cluster.phase(), Some(Phase::Cancelled));
+    });
+}
+
+#[test]
+fn whoever_comes_after_the_warning_keeps_it() {
+    for server in [disk(), gang()] {
+        let mut warned = attended(server);
+        while condition::find(&warned.status().conditions, Type::Idle).is_none_or(|idle| idle.status != "True") {
+            warned.pass(Duration::from_secs(10));
+        }
+        converges_in_time(&warned, |cluster| {
+            cluster.pass(minutes(1));
+            cluster.happen(&Event::Use);
+            cluster.pass(minutes(28));
+            assert_eq!(cluster.phase(), Some(Phase::Running));
+            // Until it is quiet again for as long.
+            cluster.pass(minutes(60));
+            assert_eq!(cluster.phase(), Some(Phase::Hibernated));
+        });
+    }
+}
+
+#[test]
+fn it_stops_with_agents_that_are_asked_first() {
+    for server in [disk(), gang()] {
+        let before = attended(server);
+        both_speeds(&before, &[Event::Desire(Desired::Hibernated)]);
+        both_speeds(&before, &[Event::Desire(Desired::Ended)]);
+        converges(&before, |cluster| {
+            cluster.happen(&Event::Desire(Desired::Hibernated));
+            cluster.tick(Duration::from_secs(3));
+            cluster.happen(&Event::Desire(Desired::Running));
+            cluster.settle();
         });
     }
 }

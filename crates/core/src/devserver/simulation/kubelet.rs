@@ -42,6 +42,9 @@ impl Cluster {
             return false;
         }
         if self.pods[at].seen.deleting.is_some() {
+            if self.processes.iter().any(|process| process.pod_uid == uid) {
+                self.agent_ends(uid);
+            }
             self.pods.remove(at);
             self.processes.retain(|process| process.pod_uid != uid);
             return true;

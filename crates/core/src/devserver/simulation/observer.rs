@@ -57,6 +57,7 @@ impl Cluster {
     /// Phases follow the published graph, ends are final, and time is not taken from anybody.
     pub(super) fn check_status(&self, new: &DevServerStatus) {
         let (old, new_phase) = (self.status(), new.phase.unwrap());
+        self.check_idle(&old, new);
         match old.phase {
             Some(old) if old == new_phase => {}
             Some(old) => assert!(new_phase.may_follow(old), "{new_phase} after {old}"),
@@ -120,6 +121,7 @@ impl Cluster {
         let mut nodes = self.pods.iter().filter_map(|pod| pod.seen.node.as_ref()).chain(&admission.nodes);
         let lost = nodes.any(|node| self.is_lost(node));
         let keyless = self.secret.is_none();
+        self.check_asked(target, lost);
         let fine = spec.desired != Desired::Running || asleep || stopping || !of_run || lost || keyless;
         assert!(fine, "{} is stopped for no reason: {status:#?}", target.name);
         if target.grace == Some(0) {

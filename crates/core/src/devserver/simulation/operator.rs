@@ -1,10 +1,14 @@
 //! The operator: what it remembers, and how it carries out what was decided.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
+use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{HibernationCause, Phase};
 
 use super::Cluster;
 use super::api::Answer;
+use crate::devserver::agents::AgentSeen;
 use crate::devserver::build::Keys;
 use crate::devserver::fixtures::{keys, settings};
 use crate::devserver::{Plan, Question, SecretSeen, Seen, decide};
@@ -25,12 +29,20 @@ pub(super) struct Operator {
     pub keys: Option<Keys>,
     pub entrypoint: Option<Result<Vec<String>, String>>,
     pub sleep: Option<HibernationCause>,
+    /// Since when it can ask agents, and what it knows of them.
+    pub since: Option<Timestamp>,
+    pub agents: BTreeMap<String, AgentSeen>,
 }
 
 impl Operator {
     /// Whoever comes next sees everything anew, at once unless nobody comes.
     pub fn die(&mut self) {
         *self = Self { dirty: true, down: self.down, ..Self::default() };
+    }
+
+    /// One that has just died does not.
+    pub fn knows_agents(&self) -> bool {
+        self.since.is_some()
     }
 }
 
@@ -50,7 +62,7 @@ impl Cluster {
             obstacle: None,
             owner: None,
             guests: vec![],
-            agents: crate::devserver::Agents::default(),
+            agents: crate::devserver::Agents { since: self.operator.since, of: self.operator.agents.clone() },
             authorities: &[],
             sleep: self.operator.sleep,
         };
@@ -59,6 +71,9 @@ impl Cluster {
 
     /// Observe, decide, apply, report. Any step may be the last.
     pub(super) fn reconcile(&mut self) {
+        if self.agents.is_some() {
+            self.operator.since.get_or_insert(self.now);
+        }
         let plan = self.decide();
         self.decided_on = (plan.writes.len() > 1 || self.between.is_some()).then(|| {
             self.decided_on = None;
@@ -87,9 +102,19 @@ impl Cluster {
                 }
             }
         }
+        if plan.phase == Some(Phase::Running) {
+            self.operator.agents.values_mut().for_each(AgentSeen::goes_on);
+        }
+        for call in &plan.calls {
+            if self.say(call).is_err() {
+                self.operator.dirty = true;
+                return;
+            }
+        }
         let written = plan.status.is_some();
         let news = plan.status.as_ref().is_some_and(|status| status.phase != self.phase());
-        assert!(plan.events.len() <= usize::from(news), "told more than once: {:?}", plan.events);
+        let serious = plan.events.iter().filter(|event| event.reason == Reason::PreStopFailed).count();
+        assert!(serious <= 1 && plan.events.len() - serious <= usize::from(news), "told twice: {:?}", plan.events);
         if let Some(status) = plan.status {
             self.operator.sleep = None;
             if !matches!(self.store(version, status), Ok(Answer::Done)) {

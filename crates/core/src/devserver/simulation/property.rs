@@ -42,8 +42,11 @@ fn due(cluster: &Cluster) -> Phase {
     }
 }
 
-fn play(shape: Shape, queue_first: bool, script: &[Event]) -> Cluster {
+fn play(shape: Shape, queue_first: bool, agents: bool, script: &[Event]) -> Cluster {
     let mut cluster = Cluster::new(shape.server());
+    if agents {
+        cluster = cluster.with_agents();
+    }
     cluster.queue_first = queue_first;
     cluster.work();
     for event in script {
@@ -61,9 +64,10 @@ proptest! {
     fn whatever_happens_it_ends_where_its_owner_wants_it(
         shape in shape(),
         queue_first in prop::bool::ANY,
+        agents in prop::bool::ANY,
         script in prop::collection::vec(event(), 1..40),
     ) {
-        let mut cluster = play(shape, queue_first, &script);
+        let mut cluster = play(shape, queue_first, agents, &script);
         cluster.heal();
         prop_assert_eq!(cluster.phase(), Some(due(&cluster)), "{:?}", cluster.observer.log);
     }
@@ -87,7 +91,7 @@ fn what_once_went_wrong_goes_well() {
     ];
     for (shape, script) in scripts {
         for queue_first in [false, true] {
-            let mut cluster = play(shape, queue_first, &script);
+            let mut cluster = play(shape, queue_first, false, &script);
             cluster.heal();
             assert_eq!(cluster.phase(), Some(due(&cluster)), "{script:?}: {:?}", cluster.observer.log);
         }

@@ -16,6 +16,8 @@ pub(super) enum Event {
     Wake,
     /// In minutes.
     Lifetime(u16),
+    /// Somebody works in it.
+    Use,
     /// Nobody used it, or its node is to be emptied.
     Sleep(HibernationCause),
     DeletePod(usize),
@@ -59,6 +61,7 @@ impl Cluster {
                 let lifetime = format!("{minutes}m").parse().unwrap();
                 self.edit(|spec| spec.lifetime = lifetime);
             }
+            Event::Use => self.used(),
             Event::Sleep(cause) => self.falls_idle(*cause),
             Event::DeletePod(at) => {
                 if let Some(uid) = self.pods.get(*at).map(|pod| pod.seen.uid.clone()) {
@@ -109,7 +112,9 @@ impl Cluster {
 
     /// Only what runs is ever found idle, and only what keeps its home is put to sleep.
     fn falls_idle(&mut self, cause: HibernationCause) {
-        if self.phase() == Some(odc_api::v1alpha1::Phase::Running) && self.has_disk() && !self.operator.down {
+        // Where there are agents, they are asked.
+        let told = cause == HibernationCause::Idle && self.agents.is_some();
+        if !told && self.phase() == Some(odc_api::v1alpha1::Phase::Running) && self.has_disk() && !self.operator.down {
             self.operator.sleep = Some(cause);
             self.changed();
         }
@@ -150,6 +155,7 @@ fn plain() -> impl Strategy<Value = Event> {
         4 => desired.prop_map(Event::Desire),
         3 => Just(Event::Wake),
         2 => (30..600_u16).prop_map(Event::Lifetime),
+        2 => Just(Event::Use),
         3 => prop_oneof![Just(Idle), Just(Drain)].prop_map(Event::Sleep),
         2 => (0..2_usize).prop_map(Event::DeletePod),
         2 => (0..2_usize).prop_map(Event::StripOwner),

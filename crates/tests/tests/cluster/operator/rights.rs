@@ -261,10 +261,13 @@ async fn mend(stage: &Stage<'_>) -> anyhow::Result<()> {
         budget.is_some_and(|budget| budget.data["spec"]["minAvailable"] == i32::MAX)
     })
     .await?;
-    for name in ["odc-user", "odc-operator-tenant"] {
+    for (name, labelled) in
+        [("odc-user", true), ("odc-operator-tenant", true), ("odc-user", false), ("odc-operator-tenant", false)]
+    {
         let bindings = objects(admin, rbac, "v1", "RoleBinding");
         let mut other = bindings.get(name).await?;
         other.data["roleRef"]["name"] = "view".into();
+        other.metadata.labels = other.metadata.labels.filter(|_| labelled);
         (other.metadata.resource_version, other.metadata.uid) = (None, None);
         wait::until("the binding is replaced", LIMIT, async || {
             bindings.delete(name, &DeleteParams::default()).await?;

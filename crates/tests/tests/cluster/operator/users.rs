@@ -278,12 +278,15 @@ async fn what_is_edited_or_deleted_is_put_right_and_then_left_alone() -> anyhow:
             })
             .await?;
         }
-        // The role of a binding cannot be edited, but a binding can be replaced.
-        for name in ["odc-user", "odc-operator-tenant"] {
+        // The role of a binding cannot be edited, but a binding can be replaced, also by one that no watch by labels shows.
+        for (name, labelled) in
+            [("odc-user", true), ("odc-operator-tenant", true), ("odc-user", false), ("odc-operator-tenant", false)]
+        {
             let api = objects(client, RBAC, "RoleBinding", Some(NAMESPACE));
             let right = api.get(name).await?;
             let mut wrong = right.clone();
             wrong.data["roleRef"]["name"] = "view".into();
+            wrong.metadata.labels = wrong.metadata.labels.filter(|_| labelled);
             (wrong.metadata.resource_version, wrong.metadata.uid) = (None, None);
             // The operator makes it anew as soon as it is gone; whoever is faster has the name.
             wait::until("the binding is replaced", LIMIT, async || {

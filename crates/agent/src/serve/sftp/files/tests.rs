@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink as link;
 
 fn files() -> (tempfile::TempDir, Files) {
     let home = tempfile::tempdir().unwrap();
-    let files = Files::new(home.path().to_owned());
+    let files = Files::new(home.path().to_owned(), LinkOrder::default());
     (home, files)
 }
 
@@ -145,7 +145,7 @@ fn a_pipe_nobody_writes_to_is_not_waited_for() {
 
 #[test]
 fn a_full_disk_and_a_read_only_one_are_named() {
-    let full = Files::new(PathBuf::from("/"));
+    let full = Files::new(PathBuf::from("/"), LinkOrder::default());
     let mut full = full;
     let file = handle(open(&mut full, b"/dev/full", WRITE));
     let done = full.done(Request::Write { handle: file, offset: 0, data: name(b"x") });

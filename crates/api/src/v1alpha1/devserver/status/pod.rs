@@ -32,4 +32,8 @@ pub struct ServerPod {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub oom_kills: Option<i64>,
+
+    /// Which start of its container that is counted from, as its agent calls it: another one counts from none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_boot: Option<Text<128>>,
 }

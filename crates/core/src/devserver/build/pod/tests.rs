@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::pod_security::{Level, containers, list, violations};
 use super::super::{AGENT, size};
 use super::*;
-use crate::devserver::fixtures::{Request, volume};
+use crate::devserver::fixtures::{Request, settings, volume};
 use crate::seen;
 
 fn place() -> Placement<'static> {
@@ -14,7 +14,7 @@ fn place() -> Placement<'static> {
 }
 
 fn built(request: &Request, place: Placement<'_>) -> Value {
-    request.valid(|valid| pod(valid, place, "ssh-ed25519 host", &[], "agent:1", &["ssh-ed25519 ca".to_owned()]).body)
+    request.valid(|valid| pod(valid, place, "ssh-ed25519 host", &[], &settings(), &["ssh-ed25519 ca".to_owned()]).body)
 }
 
 fn manifest(request: &Request) -> Value {
@@ -222,7 +222,7 @@ fn text_of_others_is_never_read_as_a_variable() {
     for text in ["$(HOME)", "$$(HOME)", "a$b", "$$", "100$", "$", "plain"] {
         let mut request = Request::test(|server| server.spec.env = vec![setting("MINE", text)]);
         request.user.as_mut().unwrap().spec.display_name = Some(text.into());
-        let pod = request.valid(|valid| pod(valid, place(), "key", &[text.to_owned()], "agent:1", &[]).body);
+        let pod = request.valid(|valid| pod(valid, place(), "key", &[text.to_owned()], &settings(), &[]).body);
         assert_eq!(expanded(variable(&pod, "MINE").unwrap()), text);
         assert_eq!(expanded(list(&main(&pod)["command"]).last().unwrap().as_str().unwrap()), text);
         let prepare = &pod["spec"]["initContainers"][1];
@@ -340,4 +340,12 @@ fn a_home_that_is_a_claim_outlives_the_pod() {
     let request = Request::of(DevServer::test());
     assert!(matches!(request.server.spec.home, Home::Claim(_)));
     assert_eq!(mounts(&manifest(&request))[0].1, "/home/dev");
+}
+
+#[test]
+fn what_people_read_before_they_log_in_is_the_administrators_to_say() {
+    let settings = Settings { banner: Some("For $(WORK) only.".into()), ..settings() };
+    let pod = Request::test(|_| {}).valid(|valid| pod(valid, place(), "key", &[], &settings, &[]).body);
+    // Two dollars are one, and nothing is put in.
+    assert_eq!(variable(&pod, "ODC_BANNER"), Some("For $$(WORK) only."));
 }

@@ -1,9 +1,11 @@
-//! How a process we wanted to run ended.
+//! How a process that somebody wanted to run ended.
 
 use std::fmt;
 use std::io;
 
 use serde::{Deserialize, Serialize};
+
+use crate::bounded::Text;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -15,19 +17,19 @@ pub enum Outcome {
     /// There never was a process. The code is what a shell would have answered.
     NotStarted {
         code: i32,
-        reason: String,
+        reason: Text,
     },
 }
 
 impl Outcome {
-    pub fn not_found(reason: impl Into<String>) -> Self {
-        Self::NotStarted { code: 127, reason: reason.into() }
+    pub fn not_found(reason: impl AsRef<str>) -> Self {
+        Self::NotStarted { code: 127, reason: Text::new(reason) }
     }
 
     /// From the error of an attempt to start `what`.
     pub fn failed_to_start(what: &str, error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-        Self::NotStarted { code, reason: format!("{what}: {error}") }
+        Self::NotStarted { code, reason: Text::new(format!("{what}: {error}")) }
     }
 
     pub fn is_success(&self) -> bool {
