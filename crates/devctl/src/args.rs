@@ -20,6 +20,7 @@ pub use admin::{Admin, AdminFlavor, AdminNoun, AdminTeam, AdminUser, NewUser, Qu
 pub use cluster::{Avail, Flavors, Queue, Status};
 pub use config::{Config, ConfigSsh, ConfigVerb, Switch};
 pub use create::{Create, Home, Request, Urgency, WhenIdle};
+pub use examples::of as examples_of;
 pub use global::{Format, Global};
 pub use reach::{Cp, Exec, Logs, PortForward, Ssh, Submit};
 pub use servers::{Debug, Delete, Edit, Extend, Hibernate, List, Show, Wake};
