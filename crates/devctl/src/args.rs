@@ -29,7 +29,6 @@ pub use servers::{Debug, Delete, Edit, Extend, Hibernate, List, Show, Wake};
 #[derive(Parser, Debug)]
 #[command(
     name = "devctl",
-    about,
     version = crate::version::LONG,
     arg_required_else_help = true,
     disable_help_subcommand = true,
