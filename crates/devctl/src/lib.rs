@@ -21,3 +21,4 @@ pub mod ssh;
 pub mod talk;
 pub mod version;
 pub mod wait;
+pub mod waking;
