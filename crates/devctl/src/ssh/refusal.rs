@@ -14,7 +14,7 @@ pub fn refusal(reason: &str) -> Vec<u8> {
     let mut payload = vec![DISCONNECT];
     payload.extend(NOT_AVAILABLE.to_be_bytes());
     // Clients show one line of so many bytes.
-    let line: String = reason.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
+    let line: String = reason.lines().collect::<Vec<_>>().join("; ").chars().take(300).collect();
     for text in [line.as_str(), ""] {
         payload.extend(u32::try_from(text.len()).unwrap_or_default().to_be_bytes());
         payload.extend(text.as_bytes());
@@ -49,7 +49,7 @@ mod tests {
     fn openssh_prints_the_reason() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("refusal");
-        std::fs::write(&file, refusal("box expired\n2 h ago; make a new one: devctl create box")).unwrap();
+        std::fs::write(&file, refusal("box has expired\ndevctl create box makes a new one.")).unwrap();
         let output = std::process::Command::new("ssh")
             .args(["-Fnone", "-oBatchMode=yes", "-oControlPersist=1m", "-oControlMaster=auto"])
             .arg(format!("-oControlPath={}/c", place.path().display()))
@@ -59,6 +59,6 @@ mod tests {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(255));
-        assert!(said.contains("box expired 2 h ago; make a new one: devctl create box"), "{said}");
+        assert!(said.contains("box has expired; devctl create box makes a new one."), "{said}");
     }
 }

@@ -51,6 +51,35 @@ pub async fn refuse(reason: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// While this is held, what is said on a standard error that leads nowhere goes to the person's terminal, if they have
+/// one: whoever waits for a server to wake wants to see it.
+pub struct Aloud(Option<OwnedFd>);
+
+impl Aloud {
+    pub fn new() -> Self {
+        let redirect = || -> io::Result<Option<OwnedFd>> {
+            if !is_nowhere(&io::stderr())? {
+                return Ok(None);
+            }
+            let terminal = std::fs::File::options().write(true).open("/dev/tty")?;
+            let before = io::stderr().as_fd().try_clone_to_owned()?;
+            rustix::stdio::dup2_stderr(terminal)?;
+            Ok(Some(before))
+        };
+        // No terminal: nobody is there to look.
+        Self(redirect().unwrap_or_default())
+    }
+}
+
+impl Drop for Aloud {
+    fn drop(&mut self) {
+        if let Some(before) = self.0.take() {
+            // From here on we are in the background of somebody's terminal and must not write to it.
+            let _ = rustix::stdio::dup2_stderr(before);
+        }
+    }
+}
+
 fn is_nowhere(place: &impl AsFd) -> io::Result<bool> {
     let (place, nowhere) = (fstat(place)?, rustix::fs::stat("/dev/null")?);
     Ok(FileType::from_raw_mode(place.st_mode) == FileType::CharacterDevice && place.st_rdev == nowhere.st_rdev)

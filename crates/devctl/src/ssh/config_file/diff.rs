@@ -11,7 +11,8 @@ pub fn diff(name: &str, before: &[u8], after: Option<&[u8]>) -> String {
     let new: Vec<&str> = new.lines().collect();
     let start = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
     let end = old[start..].iter().rev().zip(new[start..].iter().rev()).take_while(|(old, new)| old == new).count();
-    let mut out = format!("--- {name}\n+++ {}\n", if gone { "(deleted)" } else { name });
+    let from = if before.is_empty() { "/dev/null" } else { name };
+    let mut out = format!("--- {from}\n+++ {}\n", if gone { "/dev/null" } else { name });
     let mut say = |mark: char, lines: &[&str]| {
         for line in lines {
             out += format!("{mark}{line}").trim_end();
@@ -34,8 +35,8 @@ mod tests {
         let before = b"a\nb\nc\nd\n";
         let text = diff("config", before, Some(b"a\nb\nc\nnew\nd\n"));
         assert_eq!(text, "--- config\n+++ config\n b\n c\n+new\n d\n");
-        assert_eq!(diff("config", b"", Some(b"x\n")), "--- config\n+++ config\n+x\n");
-        assert_eq!(diff("config", b"x\n", None), "--- config\n+++ (deleted)\n-x\n");
+        assert_eq!(diff("config", b"", Some(b"x\n")), "--- /dev/null\n+++ config\n+x\n");
+        assert_eq!(diff("config", b"x\n", None), "--- config\n+++ /dev/null\n-x\n");
         assert_eq!(diff("config", b"a\na\n", Some(b"a\na\na\n")), "--- config\n+++ config\n a\n a\n+a\n");
     }
 }
