@@ -1,5 +1,6 @@
 //! Data for standard output: one value, shown the way that was asked for.
 
+pub mod live;
 pub mod style;
 pub mod table;
 pub mod time;
@@ -24,6 +25,11 @@ pub struct Output {
 impl Output {
     pub fn new(format: Format, headers: bool, quiet: bool) -> Self {
         Self { format, headers, quiet, terminal: std::io::stdout().is_terminal() }
+    }
+
+    #[must_use]
+    pub fn without_headers(&self) -> Self {
+        Self { headers: false, ..self.clone() }
     }
 
     pub fn wide(&self) -> bool {
@@ -84,6 +90,12 @@ impl Output {
         }
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
         Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+    }
+
+    /// How many lines the terminal has.
+    pub fn height(&self) -> Option<usize> {
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok().filter(|_| self.terminal)?;
+        Some(usize::from(size.ws_row)).filter(|height| *height > 0)
     }
 
     pub fn lines(&self, lines: Vec<String>) -> Result<()> {

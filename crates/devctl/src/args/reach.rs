@@ -7,7 +7,7 @@ use odc_api::duration::Duration;
 
 use super::create::Request;
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Ssh {
     /// The server, or a beginning that only its name has [default: the only one you have]
     #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]

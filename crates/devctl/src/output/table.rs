@@ -118,14 +118,12 @@ impl Table {
         let filled = |index: usize| self.rows.iter().filter_map(|row| row.get(index)).any(|cell| !cell.text.is_empty());
         let shown = shown.filter(|(index, column)| wide || column.spare == 0 || self.rows.is_empty() || filled(*index));
         let mut layout: Vec<(usize, usize)> = shown.map(|(index, column)| (index, natural(index, column))).collect();
-        let Some(limit) = limit else { return layout };
+        // Whoever asks for all columns gets them, whatever the terminal makes of it.
+        let Some(limit) = limit.filter(|_| !wide) else { return layout };
         while total(&layout) > limit {
             let most_spare = layout.iter().map(|(index, _)| self.columns[*index].spare).max().unwrap_or(0);
-            let least = self.least(&layout);
-            if most_spare == 0
-                || (least <= limit && !wide && most_spare < SPARED_WHILE_CUTTING)
-                || (wide && least <= limit)
-            {
+            let cutting_is_enough = most_spare < SPARED_WHILE_CUTTING && self.least(&layout) <= limit;
+            if most_spare == 0 || cutting_is_enough {
                 break;
             }
             let gone = layout.iter().rposition(|(index, _)| self.columns[*index].spare == most_spare);
