@@ -6,6 +6,7 @@ mod cluster;
 mod config;
 mod create;
 mod examples;
+mod forgotten;
 mod global;
 mod reach;
 mod servers;
@@ -20,6 +21,7 @@ pub use admin::{Admin, AdminFlavor, AdminNoun, AdminTeam, AdminUser, NewUser, Qu
 pub use cluster::{Avail, Flavors, Queue, Status};
 pub use config::{Config, ConfigSsh, ConfigVerb, Switch};
 pub use create::{Create, Home, Request, Urgency, WhenIdle};
+pub use forgotten::told;
 pub use global::{Format, Global};
 pub use reach::{Cp, Exec, Logs, PortForward, Ssh, Submit};
 pub use servers::{Debug, Delete, Edit, Extend, Hibernate, List, Show, Wake};
