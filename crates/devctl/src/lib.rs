@@ -24,3 +24,4 @@ pub mod talk;
 pub mod version;
 pub mod view;
 pub mod wait;
+pub mod waking;

@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     clap_complete::CompleteEnv::with_factory(args::command).complete();
     let program = std::env::args_os().next();
     let mut known = args::command_as(program.as_deref());
-    let matches = known.get_matches_mut();
+    let matches = known.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| args::told(error).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut known).exit());
     // Two TLS back ends in one process would leave the choice to chance.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

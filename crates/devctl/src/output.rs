@@ -109,6 +109,14 @@ impl Output {
     }
 }
 
+impl Output {
+    /// Bytes as they are, such as what a container printed.
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+    }
+}
+
 /// Whoever read our output has seen enough: that is no failure.
 pub fn unwritten(error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::BrokenPipe {

@@ -20,6 +20,7 @@ pub mod finally;
 mod namespace;
 pub mod odc;
 mod own_cloud;
+pub mod person;
 pub mod pod;
 mod pod_player;
 pub mod wait;

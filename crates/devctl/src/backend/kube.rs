@@ -23,6 +23,9 @@ use crate::glance::Glance;
 
 pub(super) use error::{failure, said_about};
 
+/// The name of a context that nobody named, because devctl runs in a pod.
+pub const IN_CLUSTER: &str = "in-cluster";
+
 /// Who we are to the API server, as an agent and as a manager of fields.
 const MANAGER: &str = "devctl";
 
@@ -58,7 +61,7 @@ impl Kube {
         let namespace = target.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let owner = odc_api::namespace::owner(&namespace).map(String::from);
         let place = Place {
-            context: target.name.clone().or_else(|| context.clone()).unwrap_or_else(|| "in-cluster".to_owned()),
+            context: target.name.clone().or_else(|| context.clone()).unwrap_or_else(|| IN_CLUSTER.to_owned()),
             address: config.cluster_url.to_string(),
             namespace,
             owner,

@@ -93,7 +93,9 @@ async fn build(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> 
 fn link_commands(blueprint: &Blueprint) -> anyhow::Result<()> {
     let bin = blueprint.layout.bin();
     std::fs::create_dir_all(&bin)?;
-    for (name, target) in [("kubectl", &blueprint.executables.kube), ("odc", &blueprint.executables.odc)] {
+    let Executables { kube, odc, devctl, .. } = &blueprint.executables;
+    // kubectl finds its plug-ins by their names: `kubectl odc` is devctl.
+    for (name, target) in [("kubectl", kube), ("odc", odc), ("devctl", devctl), ("kubectl-odc", devctl)] {
         let link = bin.join(name);
         // Beside an existing cluster nothing of Kubernetes is built.
         if !target.exists() {
@@ -304,8 +306,9 @@ fn summary(blueprint: &Blueprint, took: Duration) -> String {
                 about.push(format!("{} taken away (odc local node start …)", stopped.join(", ")));
             }
             let lines = [
-                ("eval \"$(./dev env)\"", "use it in this shell: kubectl, psql, odc"),
-                ("kubectl get dsf", "what servers can be had"),
+                ("./dev try", "a shell in a dev server of your own"),
+                ("eval \"$(./dev env)\"", "use it in this shell: devctl, kubectl, psql, odc"),
+                ("devctl --context demo flavors", "what servers can be had"),
                 ("kubectl --context demo …", "act as the user demo, in namespace dev-demo"),
                 ("./dev status", "what runs and how much memory it takes"),
                 ("./dev down", "stop it, keep its state"),

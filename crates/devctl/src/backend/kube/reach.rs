@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::Kube;
 use crate::backend::{Lines, LogRequest, Pipe, SERVER_CONTAINER};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 
 impl Kube {
     pub(super) async fn log_lines(&self, request: LogRequest) -> Result<Lines> {
@@ -24,13 +24,8 @@ impl Kube {
     }
 
     pub(super) async fn pipe(&self, pod: &str, port: u16) -> Result<Box<dyn Pipe>> {
-        let pods: Api<Pod> = self.own();
-        let forwarded = pods.portforward(pod, &[port]).await;
-        let mut forwarder = forwarded.map_err(|error| super::said_about(self.failure(error), &format!("pod {pod}")))?;
-        let stream = forwarder.take_stream(port);
-        // The task behind it lives as long as the stream.
-        let stream = stream.ok_or_else(|| Failure::failed(format!("port {port} of {pod} was not forwarded")))?;
-        Ok(Box::new(stream))
+        let opened = crate::ssh::tunnel::open(&self.client, &self.place.namespace, pod, port).await;
+        Ok(Box::new(opened.map_err(|error| super::said_about(self.failure(error), &format!("pod {pod}")))?))
     }
 
     pub(super) async fn list_claims(&self) -> Result<Vec<(String, String)>> {
