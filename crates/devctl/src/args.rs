@@ -21,6 +21,7 @@ pub use admin::{Admin, AdminFlavor, AdminNoun, AdminTeam, AdminUser, NewUser, Qu
 pub use cluster::{Avail, Flavors, Queue, Status};
 pub use config::{Config, ConfigSsh, ConfigVerb, Switch};
 pub use create::{Create, Home, Request, Urgency, WhenIdle};
+pub use examples::of as examples_of;
 pub use forgotten::told;
 pub use global::{Format, Global};
 pub use reach::{Cp, Exec, Logs, PortForward, Ssh, Submit};
@@ -30,7 +31,6 @@ pub use servers::{Debug, Delete, Edit, Extend, Hibernate, List, Show, Wake};
 #[derive(Parser, Debug)]
 #[command(
     name = "devctl",
-    about,
     version = crate::version::LONG,
     arg_required_else_help = true,
     disable_help_subcommand = true,

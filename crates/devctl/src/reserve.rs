@@ -5,7 +5,6 @@ mod plan;
 
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use odc_api::ssh_key::PublicKey;
 use odc_api::v1alpha1::DevServer;
 
@@ -14,10 +13,10 @@ pub use plan::{Plan, flavor_named, idle_action, plan, port, priority};
 
 use crate::app::App;
 use crate::args::Request;
-use crate::backend::{Change, Scope};
 use crate::failure::{Failure, Kind, Result};
 use crate::glance::Glance;
 use crate::ssh;
+use crate::wait;
 
 /// How long an ended namesake may take to go.
 const REPLACE_LIMIT: Duration = Duration::from_secs(60);
@@ -83,7 +82,8 @@ pub async fn create(app: &App, server: &DevServer, dry_run: bool) -> Result<Glan
             return Ok(old);
         }
         app.talk.verbose(|| format!("{name} has ended and is replaced."));
-        remove(app, &old).await?;
+        app.backend.delete(name, old.metadata.uid.as_deref().unwrap_or_default(), false).await?;
+        wait::until_gone(app, &old, REPLACE_LIMIT).await?;
     }
     let made = app.backend.create(server, dry_run).await;
     app.talk.step("replacing the ended server");
@@ -94,28 +94,4 @@ fn in_the_way(old: &Glance) -> Failure {
     let name = old.name();
     Failure::conflict(format!("there is already a server {name} ({})", old.phase_word()))
         .advise(format!("devctl ssh {name} goes into it; choose another name, or devctl delete {name} first."))
-}
-
-/// Deletes it and waits until the name is free.
-async fn remove(app: &App, old: &Glance) -> Result<()> {
-    let (name, uid) = (old.name(), old.metadata.uid.clone().unwrap_or_default());
-    let mut changes = app.backend.watch(Scope::Own, Some(name));
-    app.backend.delete(name, &uid, false).await?;
-    let gone = async {
-        let mut there = false;
-        while let Some(change) = changes.next().await {
-            match change? {
-                Change::Relisted => there = false,
-                Change::Put(server) => there = server.metadata.uid.as_deref() == Some(uid.as_str()),
-                Change::Gone(_) => return Ok(()),
-                Change::Listed if !there => return Ok(()),
-                Change::Listed | Change::Interrupted(_) => {}
-            }
-        }
-        Ok(())
-    };
-    tokio::time::timeout(REPLACE_LIMIT, gone).await.unwrap_or_else(|_| {
-        Err(Failure::timeout(format!("the ended server {name} is still being deleted"))
-            .advise("Choose another name, or try again in a minute."))
-    })
 }

@@ -2,6 +2,7 @@
 //!
 //! What to show is decided in `story` from what the cluster says; `stage` draws it.
 
+mod answer;
 mod outcome;
 mod stage;
 mod story;
@@ -12,6 +13,7 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+pub use answer::{answered, until_gone};
 pub use story::queue_words;
 
 use crate::app::App;

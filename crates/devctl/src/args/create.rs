@@ -17,7 +17,7 @@ pub struct Create {
     #[arg(value_name = "NAME")]
     pub positional_name: Option<String>,
     /// The same
-    #[arg(short, long, value_name = "NAME", conflicts_with = "positional_name", hide_short_help = true)]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "positional_name")]
     pub name: Option<String>,
     /// Ask for everything that was not said
     #[arg(short, long, conflicts_with = "no_input")]
@@ -148,11 +148,11 @@ pub struct Home {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhenIdle {
-    /// Sleep until somebody connects
+    // Sleep until somebody connects.
     Hibernate,
-    /// End for good
+    // End for good.
     End,
-    /// Go on until its time is over
+    // Go on until its time is over.
     None,
 }
 

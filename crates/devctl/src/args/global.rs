@@ -20,7 +20,7 @@ pub struct Global {
     /// devctl's own settings [default: devctl/config.yaml in your configuration directory]
     #[arg(long, global = true, env = "DEVCTL_CONFIG", value_name = "PATH", hide_env = true)]
     pub config: Option<PathBuf>,
-    /// How to print data [default: table]
+    /// How to print data; wide has all columns [default: table]
     #[arg(short, long, global = true, env = "DEVCTL_OUTPUT", value_name = "FORMAT", hide_env = true)]
     pub output: Option<Format>,
     /// Leave out the line of titles above a table
@@ -47,13 +47,13 @@ pub struct Global {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// Aligned columns that fit the terminal
+    // Aligned columns that fit the terminal.
     #[default]
     Table,
-    /// All columns
+    // All columns.
     Wide,
     Json,
     Yaml,
-    /// Names only
+    // Names only.
     Name,
 }
