@@ -107,7 +107,7 @@ async fn be_the_connection(app: &App, args: &Ssh, patience: Patience) -> Result<
 async fn connection(app: &App, typed: &str, node: u32, patience: Patience) -> Result<()> {
     let host = Host::parse(typed).map_err(|error| Failure::usage(error.to_string()))?;
     let node = if host.node > 0 { host.node } else { node };
-    let aloud = stdio::Aloud::new();
+    let aloud = stdio::Aloud::begin();
     let there = arrive(app, Some(&host.server), node, patience).await?;
     drop(aloud);
     // OpenSSH looks the key up by what was typed to it, and only after we have begun to send.

@@ -155,7 +155,8 @@ mod tests {
             places: Places::of(Path::new("/home/ada")),
             forward_agent: false,
         };
-        let command = |connect: &str| format!("env KUBECONFIG=/a:/b /usr/bin/devctl --namespace dev-ada {connect} '%n'");
+        let command =
+            |connect: &str| format!("env KUBECONFIG=/a:/b /usr/bin/devctl --namespace dev-ada {connect} '%n'");
         assert_eq!(route.settings()[0], ("ProxyCommand", command("ssh --stdio")));
         assert_eq!(route.options(None)[0], format!("-oProxyCommand={}", command("ssh --no-wake --stdio")));
         assert!(route.options(Some("uid.0")).contains(&"-oControlPath=/home/ada/.ssh/odc/uid.0".to_owned()));
