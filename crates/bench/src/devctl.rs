@@ -147,6 +147,7 @@ fn status(number: usize) -> serde_json::Value {
     let time = "2026-11-16T08:00:00Z";
     let condition = |kind: &str, reason: &str| json!({"type": kind, "status": "True", "reason": reason, "message": "Everything about this is as it should be.", "lastTransitionTime": time, "observedGeneration": 1});
     let kinds = ["Accepted", "DiskReady", "Admitted", "PodsReady", "Ready"];
+    let timeline = ["Queued", "Starting", "Running"].map(|phase| json!({"phase": phase, "at": time, "reason": phase}));
     json!({
         "phase": "Running", "flavor": "h100", "observedGeneration": 1,
         "conditions": kinds.map(|kind| condition(kind, kind)),
@@ -154,6 +155,6 @@ fn status(number: usize) -> serde_json::Value {
         "startedAt": time, "runningSince": time, "ranSeconds": 0, "expiresAt": "2026-11-16T16:00:00Z",
         "access": {"hostKey": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ"},
         "pods": [{"name": format!("server-{number}-0"), "run": 1, "node": format!("node-{}", number % 100), "ip": "10.0.0.1", "ready": true}],
-        "timeline": ["Queued", "Starting", "Running"].map(|phase| json!({"phase": phase, "at": time, "reason": phase})),
+        "timeline": timeline,
     })
 }

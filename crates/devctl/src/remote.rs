@@ -8,7 +8,7 @@ use tokio::process::Command;
 use crate::app::App;
 use crate::failure::{Failure, Result};
 use crate::glance::Glance;
-use crate::ssh::arrive::{Arrived, Patience, arrive};
+use crate::ssh::arrive::Arrived;
 use crate::ssh::client;
 use crate::ssh::route::{Wishes, route};
 
@@ -21,7 +21,7 @@ pub async fn status(app: &App, server: &Glance) -> Result<Option<Value>> {
         return Ok(None);
     }
     let name = server.name();
-    let there = arrive(app, Some(name), 0, Patience { no_wake: true, limit: Some(LIMIT) }).await?;
+    let there = Arrived::at(server.clone(), 0)?;
     let asked = tokio::time::timeout(LIMIT, say(app, &there, "odc-status -o json")).await;
     let text = asked.map_err(|_| {
         Failure::timeout(format!("{name} did not answer within {} s", LIMIT.as_secs()))

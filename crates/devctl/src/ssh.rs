@@ -27,7 +27,7 @@ use places::Places;
 pub async fn keys_of_person(app: &App) -> Result<Vec<PublicKey>> {
     let places = places()?;
     let named = route::named_identity(&app.settings, None);
-    let found = identity::find(&places, named.as_deref()).await.map_err(no_key)?;
+    let found = identity::find(&places, named.as_deref()).await.map_err(|error| no_key(&error))?;
     if !found.is_empty() {
         return Ok(public(&found));
     }
@@ -37,7 +37,7 @@ pub async fn keys_of_person(app: &App) -> Result<Vec<PublicKey>> {
         return Err(Failure::usage("without a key nobody can get into the server")
             .advise("Name one with --ssh-public-key-file, or make one: ssh-keygen -t ed25519"));
     }
-    let made = identity::make(&places, &comment(app)).await.map_err(no_key)?;
+    let made = identity::make(&places, &comment(app)).await.map_err(|error| no_key(&error))?;
     app.talk.say(format!("Made an SSH key: {}", places.key().display()));
     Ok(vec![made.public])
 }
@@ -62,11 +62,11 @@ fn public(found: &[Identity]) -> Vec<PublicKey> {
 /// Who made it and where, so that people know it again in a list.
 fn comment(app: &App) -> String {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let plain = |text: &str| text.chars().filter(|letter| letter.is_ascii_graphic()).take(60).collect::<String>();
+    let plain = |text: &str| text.chars().filter(char::is_ascii_graphic).take(60).collect::<String>();
     format!("{}@{}", plain(app.login()), plain(&machine))
 }
 
-fn no_key(error: identity::Error) -> Failure {
-    Failure::failed(crate::failure::chain(&error))
+fn no_key(error: &identity::Error) -> Failure {
+    Failure::failed(crate::failure::chain(error))
         .advise("Or name another key: devctl config set ssh.identityFile PATH.")
 }

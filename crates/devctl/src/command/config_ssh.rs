@@ -17,7 +17,7 @@ pub async fn run(desk: Desk, args: ConfigSsh) -> Result<()> {
     let places =
         args.ssh_config.as_deref().map_or_else(places, |config| places().map(|places| places.with_config(config)))?;
     if args.remove {
-        let changes = config_file::remove(&places).map_err(failed)?;
+        let changes = config_file::remove(&places).map_err(|error| failed(&error))?;
         let done = "ssh knows no servers any more.";
         return carry_out(&desk, &changes, args.dry_run, done, "Nothing of devctl's is in ssh's configuration.");
     }
@@ -26,7 +26,7 @@ pub async fn run(desk: Desk, args: ConfigSsh) -> Result<()> {
     if let Some(name) = &args.print {
         return print(&app, &route, name).await;
     }
-    let changes = config_file::install(&places, &route).map_err(failed)?;
+    let changes = config_file::install(&places, &route).map_err(|error| failed(&error))?;
     let App { global, settings, out, talk, .. } = app;
     let desk = Desk { global, settings, out, talk };
     let done = "ssh NAME.odc, scp, rsync, git and editors reach your servers now; new ones too.";
@@ -50,7 +50,7 @@ fn carry_out(desk: &Desk, changes: &[Change], dry_run: bool, done: &str, nothing
         return Err(Failure::interrupted("nothing was changed"));
     }
     for change in needed {
-        config_file::apply(change).map_err(failed)?;
+        config_file::apply(change).map_err(|error| failed(&error))?;
     }
     desk.talk.say(done);
     Ok(())
@@ -74,8 +74,8 @@ async fn print(app: &App, route: &Route, name: &str) -> Result<()> {
 
 fn coloured(diff: &str) -> String {
     let paint = |line: &str| match line.as_bytes().first() {
-        Some(b'+') => painted(GREEN, line).to_string(),
-        Some(b'-') => painted(RED, line).to_string(),
+        Some(b'+') => painted(GREEN, line),
+        Some(b'-') => painted(RED, line),
         _ => line.to_owned(),
     };
     diff.lines().map(|line| paint(line) + "\n").collect()
@@ -85,6 +85,6 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn failed(error: config_file::Error) -> Failure {
-    Failure::failed(chain(&error))
+fn failed(error: &config_file::Error) -> Failure {
+    Failure::failed(chain(error))
 }

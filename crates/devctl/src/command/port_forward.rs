@@ -4,8 +4,10 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::Stdio;
 
+use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::App;
 use crate::args::PortForward;
@@ -39,6 +41,8 @@ pub async fn run(app: &App, args: PortForward) -> Result<()> {
         command.arg(format!("-L{}:127.0.0.1:{}", SocketAddr::new(args.address, pair.local), pair.remote));
     }
     command.arg("--").arg(alias).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|error| Failure::failed(format!("signals cannot be watched: {error}")))?;
     let mut child = command.spawn().map_err(|error| client::not_started(&command, &error))?;
     let mut listening = child.stdout.take();
     let name = there.server.name();
@@ -60,11 +64,11 @@ pub async fn run(app: &App, args: PortForward) -> Result<()> {
     };
     match client::code(status) {
         0 => Ok(()),
+        // Ctrl-C, by which this command is meant to end; OpenSSH calls that an end like any other.
+        _ if interrupt.recv().now_or_never().is_some() => Ok(()),
         255 => Err(remote::why_not(app, &there).await.unwrap_or_else(|| {
             Failure::failed(format!("the connection to {name} ended")).advise("Start it again when the server is back.")
         })),
-        // Ctrl-C, by which this command is meant to end.
-        130 => Ok(()),
         code => Err(Failure::remote(code)),
     }
 }

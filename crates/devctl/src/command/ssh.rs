@@ -18,6 +18,8 @@ use crate::ssh::{client, quote, stdio};
 /// An agent that has just died is back before that.
 const RESTART: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
+/// Whoever is not let in knows before that.
+const LOGIN: Duration = Duration::from_secs(30);
 
 pub async fn run(app: &App, args: Ssh) -> Result<()> {
     let patience = Patience { no_wake: args.no_wake, limit: args.timeout.map(Into::into) };
@@ -64,9 +66,11 @@ impl Visit {
 
     /// The code of the command there. A failure is one of the connection.
     pub async fn code(&self, app: &App, there: &Arrived) -> Result<u8> {
+        let begun = Instant::now();
         let code = client::code(client::run(self.command(app, there)?).await?);
-        // OpenSSH's own: there was no connection, or the command ended so.
+        // OpenSSH's own: there was no connection, or one that has lasted broke, or the command ended so.
         if code == 255
+            && begun.elapsed() < LOGIN
             && let Some(failure) = remote::why_not(app, there).await
         {
             return Err(failure);
@@ -103,7 +107,7 @@ async fn be_the_connection(app: &App, args: &Ssh, patience: Patience) -> Result<
 async fn connection(app: &App, typed: &str, node: u32, patience: Patience) -> Result<()> {
     let host = Host::parse(typed).map_err(|error| Failure::usage(error.to_string()))?;
     let node = if host.node > 0 { host.node } else { node };
-    let aloud = stdio::Aloud::new();
+    let aloud = stdio::Aloud::begin();
     let there = arrive(app, Some(&host.server), node, patience).await?;
     drop(aloud);
     // OpenSSH looks the key up by what was typed to it, and only after we have begun to send.

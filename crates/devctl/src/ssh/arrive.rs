@@ -30,16 +30,21 @@ pub struct Arrived {
 
 /// Finds the server; wakes it and waits for it if need be.
 pub async fn arrive(app: &App, typed: Option<&str>, node: u32, patience: Patience) -> Result<Arrived> {
-    let server = ready(app, find::server(app, typed).await?, patience).await?;
-    let pod = pod(&server, node)?;
-    let host_key = server.status.access.as_ref().and_then(|access| access.host_key.clone()).ok_or_else(|| {
-        Failure::failed(format!("{} does not say its host key, so nobody could tell it from another", server.name()))
-            .advise(format!("Wait a moment and try again; devctl debug {} says more.", server.name()))
-    })?;
-    Ok(Arrived { host: Host::new(server.name(), node), pod, host_key, server })
+    Arrived::at(ready(app, find::server(app, typed).await?, patience).await?, node)
 }
 
 impl Arrived {
+    /// A server that is known to be ready.
+    pub fn at(server: Glance, node: u32) -> Result<Self> {
+        let pod = pod(&server, node)?;
+        let host_key = server.status.access.as_ref().and_then(|access| access.host_key.clone()).ok_or_else(|| {
+            let name = server.name();
+            Failure::failed(format!("{name} does not say its host key, so nobody could tell it from another"))
+                .advise(format!("Wait a moment and try again; devctl debug {name} says more."))
+        })?;
+        Ok(Self { host: Host::new(server.name(), node), pod, host_key, server })
+    }
+
     /// Whatever the host is called, OpenSSH will find this key for it and no other.
     pub fn pin(&self, alias: &str) -> Result<()> {
         known_hosts::pin(&super::places()?.known_hosts(), alias, &self.host_key)

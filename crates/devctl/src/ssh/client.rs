@@ -29,11 +29,16 @@ pub struct Route {
 }
 
 impl Route {
-    /// The settings that make it work, in the order and form of a configuration file. OpenSSH puts what was typed for
-    /// the host into the place of `%n`.
+    /// The settings that make it work, in the order and form of a configuration file.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
+        self.settings_with("ssh --stdio '%n'")
+    }
+
+    /// OpenSSH puts what was typed for the host into the place of `%n`. A shell reads it afterwards, and hosts may come
+    /// from strangers, such as the address of a submodule; OpenSSH refuses quotes in them.
+    fn settings_with(&self, connect: &str) -> Vec<(&'static str, String)> {
         let mut settings = vec![
-            ("ProxyCommand", self.proxy_command()),
+            ("ProxyCommand", self.proxy_command(connect)),
             ("UserKnownHostsFile", tokens(&setting_path(&self.places.known_hosts()))),
             ("StrictHostKeyChecking", "yes".into()),
             // The key is that of the server's status. One the server would like to add is not.
@@ -48,19 +53,19 @@ impl Route {
         settings
     }
 
-    /// The same as options of a command, with a shared connection of its own: names mean other servers in other places.
+    /// The same as options of a command of ours, with a shared connection of its own: names mean other servers in other
+    /// places. The server was awake a moment ago; one that falls asleep meanwhile is not woken behind anybody's back.
     pub fn options(&self, shared: Option<&str>) -> Vec<String> {
         let path = shared.map_or_else(|| "none".to_owned(), |name| self.control_path(name));
-        let all = self.settings().into_iter().chain([("ControlPath", path)]);
+        let all = self.settings_with("ssh --no-wake --stdio '%n'").into_iter().chain([("ControlPath", path)]);
         all.map(|(name, value)| format!("-o{name}={value}")).collect()
     }
 
-    fn proxy_command(&self) -> String {
+    fn proxy_command(&self, connect: &str) -> String {
         let devctl = self.devctl.display().to_string();
         let assigned = self.kubeconfigs.as_ref().map(|files| ["env".to_owned(), format!("KUBECONFIG={files}")]);
         let words = assigned.iter().flatten().chain([&devctl]).chain(&self.arguments);
-        // `%n` is for OpenSSH to fill in; other signs of percent are not.
-        format!("{} ssh --stdio %n", tokens(&quote::words(words.map(String::as_str))))
+        format!("{} {connect}", tokens(&quote::words(words.map(String::as_str))))
     }
 
     /// Where sessions that share a connection meet. Short, because sockets have short names.
@@ -134,4 +139,32 @@ pub fn code(status: ExitStatus) -> u8 {
 pub async fn output(mut command: Command) -> Result<std::process::Output> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command.output().await.map_err(|error| not_started(&command, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_ssh_wakes_servers() {
+        let route = Route {
+            devctl: "/usr/bin/devctl".into(),
+            kubeconfigs: Some("/a:/b".into()),
+            arguments: vec!["--namespace".into(), "dev-ada".into()],
+            identities: vec![],
+            places: Places::of(Path::new("/home/ada")),
+            forward_agent: false,
+        };
+        let command =
+            |connect: &str| format!("env KUBECONFIG=/a:/b /usr/bin/devctl --namespace dev-ada {connect} '%n'");
+        assert_eq!(route.settings()[0], ("ProxyCommand", command("ssh --stdio")));
+        assert_eq!(route.options(None)[0], format!("-oProxyCommand={}", command("ssh --no-wake --stdio")));
+        assert!(route.options(Some("uid.0")).contains(&"-oControlPath=/home/ada/.ssh/odc/uid.0".to_owned()));
+    }
+
+    #[test]
+    fn signals_count_as_in_a_shell() {
+        let ended = |script: &str| code(std::process::Command::new("sh").args(["-c", script]).status().unwrap());
+        assert_eq!((ended("exit 7"), ended("kill -TERM $$"), ended("true")), (7, 143, 0));
+    }
 }

@@ -56,7 +56,7 @@ pub async fn refuse(reason: &str) -> io::Result<()> {
 pub struct Aloud(Option<OwnedFd>);
 
 impl Aloud {
-    pub fn new() -> Self {
+    pub fn begin() -> Self {
         let redirect = || -> io::Result<Option<OwnedFd>> {
             if !is_nowhere(&io::stderr())? {
                 return Ok(None);

@@ -278,7 +278,8 @@ fn summary(blueprint: &Blueprint, took: Duration) -> String {
     let settings = &blueprint.settings;
     let took = elapsed(took);
     let next = |lines: &[(&str, &str)]| {
-        lines.iter().map(|(command, about)| format!("  {command:<26}{about}\n")).collect::<String>()
+        let width = lines.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
+        lines.iter().map(|(command, about)| format!("  {command:<width$}  {about}\n")).collect::<String>()
     };
     match settings.shape() {
         Shape::Existing => {
@@ -308,8 +309,8 @@ fn summary(blueprint: &Blueprint, took: Duration) -> String {
             let lines = [
                 ("./dev try", "a shell in a dev server of your own"),
                 ("eval \"$(./dev env)\"", "use it in this shell: devctl, kubectl, psql, odc"),
-                ("devctl --context demo flavors", "what servers can be had"),
-                ("kubectl --context demo …", "act as the user demo, in namespace dev-demo"),
+                ("export DEVCTL_CONTEXT=demo", "and devctl acts as the user demo: devctl avail, devctl create"),
+                ("kubectl --context demo …", "the same with kubectl, in namespace dev-demo"),
                 ("./dev status", "what runs and how much memory it takes"),
                 ("./dev down", "stop it, keep its state"),
             ];

@@ -85,7 +85,7 @@ fn openssh_reads_it_as_meant() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     let has = |line: String| assert!(said.lines().any(|said| said == line), "{line}\n{said}");
     has("user ada".into());
-    has(r"proxycommand '/opt/100%% dev/devctl' --context 'it'\''s' ssh --stdio %n".into());
+    has(r"proxycommand '/opt/100%% dev/devctl' --context 'it'\''s' ssh --stdio '%n'".into());
     has(format!("userknownhostsfile {}", places.known_hosts().display()));
     has("stricthostkeychecking true".into());
     has("forwardagent yes".into());

@@ -165,7 +165,8 @@ async fn ports_are_forwarded_and_each_direction_ends_on_its_own() -> anyhow::Res
                 anyhow::ensure!(count > 0, "it ended: {told}");
                 told += &String::from_utf8_lossy(&piece[..count]);
             }
-            anyhow::Ok(told.split_whitespace().next().unwrap_or_default().to_owned())
+            let line = told.lines().find(|line| line.contains("is port")).unwrap_or_default();
+            anyhow::Ok(line.split_whitespace().next().unwrap_or_default().to_owned())
         });
         let address = line.await.context("it says where")??;
         let counted = wait::until("the counter answers", LIMIT, async || {
