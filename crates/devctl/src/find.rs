@@ -49,7 +49,7 @@ pub async fn only(app: &App, fits: impl Fn(&Glance) -> bool, which: &str) -> Res
         0 => Err(Failure::not_found(format!("you have no servers that {which}"))
             .advise("devctl create makes one, devctl list --all shows ended ones.")),
         1 => Ok(fitting.remove(0)),
-        _ if app.talk.can_ask() => crate::pick::server(fitting),
+        _ if app.talk.can_ask() => crate::pick::server(fitting, app.talk.width()),
         _ => {
             let names: Vec<&str> = fitting.iter().map(Glance::name).collect();
             Err(Failure::usage("there are several servers").advise(format!("Say which: {}.", listed(&names))))

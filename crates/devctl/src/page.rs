@@ -24,5 +24,18 @@ pub fn markdown() -> String {
 /// `devctl.1`, `devctl-create.1` and so on, as `man` finds them.
 fn man_pages(directory: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
-    clap_mangen::generate_to(args::command(), directory)
+    // The version alone, since the commit would make every page another.
+    clap_mangen::generate_to(for_man(args::command()).version(crate::version::NUMBER), directory)
+}
+
+/// Examples where man pages have them.
+fn for_man(command: clap::Command) -> clap::Command {
+    let examples = command.get_before_help().map(ToString::to_string);
+    let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    let command = command.before_help(None::<&str>);
+    let command = match examples {
+        Some(examples) => command.after_help(examples),
+        None => command,
+    };
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, for_man))
 }

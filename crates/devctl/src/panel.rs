@@ -8,6 +8,7 @@ use odc_api::v1alpha1::Phase;
 use crate::app::App;
 use crate::glance::Glance;
 use crate::output::style::{self, BOLD, DIM, RED, YELLOW, painted};
+use crate::output::table::wrap;
 use crate::output::time::{clock, left, since, span};
 use crate::view::Activity;
 
@@ -23,16 +24,23 @@ impl Rows {
         }
     }
 
-    fn text(&self, indent: &str) -> String {
-        let width = self.0.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        let line = |(name, value): &(String, String)| {
-            let mut lines: VecDeque<&str> = value.lines().collect();
+    fn text(&self, indent: &str, width: Option<usize>) -> String {
+        let names = self.0.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent.len() + names + 2));
+        let row = |(name, value): &(String, String)| {
+            let mut lines: VecDeque<String> = value.lines().flat_map(|line| broken(line, room)).collect();
             let first = lines.pop_front().unwrap_or_default();
-            let further: String = lines.iter().map(|line| format!("{indent}{:width$}  {line}\n", "")).collect();
-            format!("{indent}{}  {first}\n{further}", painted(DIM, &format!("{name:width$}")))
+            let further: String = lines.iter().map(|line| format!("{indent}{:names$}  {line}\n", "")).collect();
+            format!("{indent}{}  {first}\n{further}", painted(DIM, &format!("{name:names$}")))
         };
-        self.0.iter().map(line).collect()
+        self.0.iter().map(row).collect()
     }
+}
+
+/// A sentence is broken where the terminal ends. What is to be copied is not, nor what was arranged already.
+fn broken(line: &str, room: usize) -> Vec<String> {
+    let as_it_is = line.contains("://") || line.contains("  ") || line.contains('\x1b') || line.starts_with("ssh-");
+    if as_it_is || line.chars().count() <= room { vec![line.to_owned()] } else { wrap(line, room) }
 }
 
 /// A server that has just become ready: the ways in, the end, the home.
@@ -48,7 +56,7 @@ pub fn ready(app: &App, server: &Glance, activity: Option<&Activity>, now: Times
         painted(BOLD, server.name()),
         machine(server),
         until.unwrap_or_default(),
-        rows.text("  ")
+        rows.text("  ", app.out.width())
     )
 }
 
@@ -68,7 +76,9 @@ pub fn whole(app: &App, server: &Glance, activity: Option<&Activity>, now: Times
     rows.add("Home", home(server));
     rows.add("Queue", queue(server, now));
     rows.add("Time", time(server, now));
-    rows.add("When idle", idle(server, activity));
+    if !server.ended() {
+        rows.add("When idle", idle(server, activity));
+    }
     rows.add("Users", server.spec.access.users.join(", "));
     rows.add("Ports", ports(server));
     rows.add("Nodes", nodes(server));
@@ -91,7 +101,7 @@ pub fn whole(app: &App, server: &Glance, activity: Option<&Activity>, now: Times
         rows.add("Host key", view.access.host_key.clone().unwrap_or_default());
     }
     rows.add("Next", next(server));
-    rows.text("")
+    rows.text("", app.out.width())
 }
 
 fn phase(server: &Glance, now: Timestamp) -> String {

@@ -22,8 +22,8 @@ use choice::{Count, Row};
 const PAGE: usize = 12;
 
 /// One of several servers.
-pub fn server(mut servers: Vec<Glance>) -> Result<Glance> {
-    let rows = choice::servers(&servers, Timestamp::now());
+pub fn server(mut servers: Vec<Glance>, width: usize) -> Result<Glance> {
+    let rows = choice::servers(&servers, width, Timestamp::now());
     let chosen = select("Which server?", rows)?;
     Ok(servers.swap_remove(chosen.0))
 }
@@ -65,7 +65,7 @@ async fn flavor(app: &App, mut flavors: Vec<DevServerFlavor>, mut spot: bool) ->
             return Err(Failure::not_found("this cluster has no flavors")
                 .advise("An administrator makes them: devctl admin flavor apply."));
         }
-        let (title, rows) = choice::flavors(&flavors, me.as_deref(), spot);
+        let (title, rows) = choice::flavors(&flavors, me.as_deref(), spot, app.talk.width());
         let mut options: Vec<FlavorOption> = rows.into_iter().map(FlavorOption::Flavor).collect();
         if !spot && flavors.iter().any(|flavor| flavor.spec.spot) {
             options.push(FlavorOption::Spot);

@@ -7,6 +7,9 @@ use std::time::Instant;
 use crate::args::Global;
 use crate::failure::{Failure, Result};
 
+/// What a terminal has that does not say.
+const USUAL_WIDTH: usize = 80;
+
 #[derive(Debug)]
 pub struct Talk {
     quiet: bool,
@@ -68,6 +71,12 @@ impl Talk {
     /// Whether lines can be drawn over on standard error.
     pub fn can_draw(&self) -> bool {
         !self.quiet && std::io::stderr().is_terminal() && !dumb()
+    }
+
+    /// How wide the terminal is that people are asked on.
+    pub fn width(&self) -> usize {
+        let size = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        if size == 0 { USUAL_WIDTH } else { size }
     }
 
     /// A question whose answer is yes or no. With `--yes` it is yes; with nobody to ask it is an error that names the

@@ -125,7 +125,7 @@ fn known_context(kubeconfig: &Kubeconfig, wanted: Option<&str>) -> Result<()> {
         Some(wanted) if known.contains(&wanted) => Ok(()),
         Some(wanted) => {
             let near = crate::find::nearest(wanted, known.iter().copied());
-            let all = format!("There are {}.", known.join(", "));
+            let all = format!("The kubeconfig knows {}.", known.join(", "));
             Err(Failure::not_found(format!("there is no context {wanted}"))
                 .advise(near.map_or(all, |near| format!("Did you mean {near}?"))))
         }

@@ -13,6 +13,7 @@ use crate::failure::Result;
 use crate::find;
 use crate::glance::Glance;
 use crate::output::style::{BOLD, DIM, GREEN, RED, YELLOW, painted};
+use crate::output::table::wrap;
 use crate::output::time::{clock, since};
 use crate::output::{Cell, Column, Table};
 use crate::view::Detail;
@@ -118,7 +119,9 @@ fn text(app: &App, server: &Glance, events: &[Happening], logs: &[Log], hints: &
         };
         section(&format!("Log of {}", log.pod), body);
     }
-    section("What to do", hints.iter().map(|hint| format!("  {hint}\n")).collect());
+    let width = app.out.width().unwrap_or(usize::MAX).saturating_sub(4);
+    let hint = |hint: &String| format!("  {}\n", wrap(hint, width).join("\n    "));
+    section("What to do", hints.iter().map(hint).collect());
     text
 }
 

@@ -11,6 +11,8 @@ use super::style::{self, BOLD, PLAIN};
 
 /// Between columns.
 const GAP: usize = 3;
+/// A text that is cut to this is still fine to read; before it gets shorter, columns go.
+const READABLE: usize = 16;
 /// Shorter than this a cut text says nothing.
 const SHORTEST: usize = 8;
 const CUT: char = '…';
@@ -122,8 +124,7 @@ impl Table {
         let Some(limit) = limit.filter(|_| !wide) else { return layout };
         while total(&layout) > limit {
             let most_spare = layout.iter().map(|(index, _)| self.columns[*index].spare).max().unwrap_or(0);
-            let cutting_is_enough = most_spare < SPARED_WHILE_CUTTING && self.least(&layout) <= limit;
-            if most_spare == 0 || cutting_is_enough {
+            if most_spare == 0 || self.least(&layout) <= limit {
                 break;
             }
             let gone = layout.iter().rposition(|(index, _)| self.columns[*index].spare == most_spare);
@@ -133,11 +134,11 @@ impl Table {
         layout
     }
 
-    /// The width if all elastic columns were as short as they may be.
+    /// The width if all elastic columns were as short as is still fine to read.
     fn least(&self, layout: &[(usize, usize)]) -> usize {
         let shortest: Vec<(usize, usize)> = layout
             .iter()
-            .map(|(index, width)| (*index, if self.columns[*index].elastic { (*width).min(SHORTEST) } else { *width }))
+            .map(|(index, width)| (*index, if self.columns[*index].elastic { (*width).min(READABLE) } else { *width }))
             .collect();
         total(&shortest)
     }
@@ -153,9 +154,6 @@ impl Table {
         }
     }
 }
-
-/// Columns below this number stay when cutting texts is enough.
-const SPARED_WHILE_CUTTING: u8 = 5;
 
 fn total(layout: &[(usize, usize)]) -> usize {
     layout.iter().map(|(_, width)| width).sum::<usize>() + GAP * layout.len().saturating_sub(1)
@@ -196,6 +194,21 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
+/// A sentence in lines of at most this many cells, broken between words.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -230,6 +243,8 @@ mod tests {
     fn the_least_important_column_goes_first_then_texts_lose_their_ends() {
         let rows: &[&[&str]] = &[&["box", "Queued", "node-with-a-name", "waits for 8 devices on one node"]];
         assert_eq!(plain(&table(rows).render(false, false, Some(40))), "box   Queued   waits for 8 devices on o…\n");
+        let roomy = "box   Queued   node-with-a-name   waits for 8 devices…\n";
+        assert_eq!(plain(&table(rows).render(false, false, Some(55))), roomy);
         assert_eq!(plain(&table(rows).render(false, false, Some(16))), "box   Queued\n");
         assert!(plain(&table(rows).render(false, false, None)).ends_with("on one node\n"));
     }
@@ -245,6 +260,12 @@ mod tests {
     fn a_row_stays_one_line() {
         let text = plain(&table(&[&["box", "Failed", "", "one\ntwo\tthree"]]).render(false, false, None));
         assert_eq!(text, "box   Failed   one two three\n");
+    }
+
+    #[test]
+    fn sentences_are_broken_between_words() {
+        assert_eq!(wrap("one two three four", 9), ["one two", "three", "four"]);
+        assert_eq!(wrap("unbreakable", 3), ["unbreakable"]);
     }
 
     proptest! {

@@ -26,11 +26,14 @@ impl fmt::Display for Row {
     }
 }
 
+/// Beside a row stands the mark of the chosen one, and a terminal breaks a line that fills it.
+const MARGIN: usize = 4;
+
 /// A title and a line for each flavor, aligned.
-pub fn flavors(flavors: &[DevServerFlavor], me: Option<&str>, spot: bool) -> (String, Vec<Row>) {
+pub fn flavors(flavors: &[DevServerFlavor], me: Option<&str>, spot: bool, width: usize) -> (String, Vec<Row>) {
     let shown: Vec<usize> = (0..flavors.len()).filter(|index| spot || !flavors[*index].spec.spot).collect();
     let table = avail::table(shown.iter().map(|index| &flavors[*index]));
-    let text = plain(&table.render(false, true, None));
+    let text = plain(&table.render(false, true, Some(width.saturating_sub(MARGIN))));
     let mut lines = text.lines();
     let title = lines.next().unwrap_or_default().to_owned();
     let rows = lines.zip(shown).map(|(line, index)| {
@@ -46,8 +49,8 @@ pub fn flavors(flavors: &[DevServerFlavor], me: Option<&str>, spot: bool) -> (St
 }
 
 /// Servers to choose from, as in a list.
-pub fn servers(servers: &[Glance], now: Timestamp) -> Vec<Row> {
-    let text = plain(&list::table(servers, false, now).render(false, false, None));
+pub fn servers(servers: &[Glance], width: usize, now: Timestamp) -> Vec<Row> {
+    let text = plain(&list::table(servers, false, now).render(false, false, Some(width.saturating_sub(MARGIN))));
     text.lines().enumerate().map(|(index, line)| Row { text: line.to_owned(), index, refusal: None }).collect()
 }
 
@@ -203,7 +206,7 @@ mod tests {
         paused.spec.maintenance =
             Some(Maintenance { message: "New drivers.".into(), allow: vec!["bob".parse().unwrap()] });
         let all = [paused];
-        let refusal = |me| flavors(&all, Some(me), false).1[0].refusal.clone();
+        let refusal = |me| flavors(&all, Some(me), false, 80).1[0].refusal.clone();
         assert_eq!(refusal("ada").as_deref(), Some("flavor-gpu is in maintenance: New drivers."));
         assert_eq!(refusal("bob"), None);
     }
@@ -213,8 +216,8 @@ mod tests {
         let mut spot = gpu(8, 8, 1, 0);
         spot.spec.spot = true;
         let all = [DevServerFlavor::test_cpu(), spot];
-        assert_eq!(flavors(&all, None, false).1.len(), 1);
-        assert_eq!(flavors(&all, None, true).1.iter().map(|row| row.index).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(flavors(&all, None, false, 80).1.len(), 1);
+        assert_eq!(flavors(&all, None, true, 80).1.iter().map(|row| row.index).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ struct Board {
 
 impl<'a> Stage<'a> {
     pub fn new(app: &'a App, name: &str, goal: Goal) -> Self {
-        let board = app.talk.can_draw().then(Board::new);
+        let board = app.talk.can_draw().then(|| Board::new(app.talk.width()));
         let stage = Self { talk: &app.talk, name: name.to_owned(), board, said: BTreeSet::new() };
         if stage.board.is_some() && goal == Goal::Ready && app.talk.can_ask() {
             stage.talk.say(format!("Waiting for {name}. Ctrl-\\ leaves it running and returns, Ctrl-C stops."));
@@ -78,9 +78,8 @@ impl<'a> Stage<'a> {
 }
 
 impl Board {
-    fn new() -> Self {
-        let width = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
-        Self { all: MultiProgress::new(), rows: Vec::new(), width: if width == 0 { 80 } else { width } }
+    fn new(width: usize) -> Self {
+        Self { all: MultiProgress::new(), rows: Vec::new(), width }
     }
 
     fn show(&mut self, steps: &[Step], now: Timestamp) {

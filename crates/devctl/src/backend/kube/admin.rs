@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Kube, MANAGER};
 use crate::backend::Kind;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Kind as FailureKind, Result};
 
 /// The account that the operator makes in each user's namespace.
 const ACCOUNT: &str = "odc-user";
@@ -91,9 +91,12 @@ impl Kube {
             ..TokenRequest::default()
         };
         let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await;
-        let answer = answer.map_err(|error| {
-            let failure = super::said_about(self.failure(error), &format!("user {user}, or not ready yet"));
-            failure.advise("devctl admin user list shows who is ready.")
+        let answer = answer.map_err(|error| match self.failure(error) {
+            failure if failure.kind == FailureKind::NotFound => {
+                Failure::not_found(format!("there is no user {user}, or nothing is made for them yet"))
+                    .advise("devctl admin user list shows who is ready.")
+            }
+            failure => failure,
         })?;
         let token = answer.status.map(|status| status.token).unwrap_or_default();
         self.for_user(user, &namespace, &token)

@@ -1,6 +1,7 @@
 //! What the API server said, in words for people.
 
 use ::kube::core::Status;
+use ::kube::core::response::StatusCause;
 use ::kube::runtime::watcher;
 
 use crate::backend::Place;
@@ -50,7 +51,7 @@ pub fn lost_watch(place: &Place, error: watcher::Error) -> Result<String, Failur
 }
 
 fn refused(place: &Place, status: &Status) -> Failure {
-    let message = plain(&status.message);
+    let message = forbidden(&status.message).unwrap_or_else(|| plain(&status.message));
     match (status.code, status.reason.as_str()) {
         (401, _) => Failure::denied(format!("{} does not know you", place.context))
             .advise("Your login has run out, or the kubeconfig is another cluster's: get a new one."),
@@ -80,11 +81,14 @@ fn refused(place: &Place, status: &Status) -> Failure {
 /// mistake in what was typed.
 fn invalid(status: &Status, message: String) -> Failure {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-    let forbidden = !causes.is_empty() && causes.iter().all(|cause| cause.reason == "FieldValueForbidden");
+    // These are forbidden by what a server is at, the others whatever it is at.
+    let of_state =
+        |field: &str| matches!(field.trim_matches('.'), "spec" | "spec.desired" | "spec.lifetime" | "status.phase");
+    let ended = |cause: &StatusCause| cause.reason == "FieldValueForbidden" && of_state(&cause.field);
     let said: Vec<String> = causes.iter().map(|cause| rule(&cause.field, &cause.message)).collect();
     let message = if said.is_empty() { message } else { said.join("; ") };
-    if forbidden {
-        Failure::conflict(message)
+    if causes.iter().any(ended) {
+        Failure::conflict(message).advise("devctl show says how it is; devctl create makes a new one.")
     } else {
         Failure::usage(message).advise("Say it otherwise and try again; --help shows what can be said.")
     }
@@ -98,6 +102,23 @@ fn rule(field: &str, message: &str) -> String {
     };
     let field = field.trim_matches('.');
     if field.is_empty() { words.to_owned() } else { format!("{field}: {words}") }
+}
+
+/// `… User "x" cannot list resource "devservers" in API group "odc.dev" in the namespace "dev-bob"` → `you may not list
+/// servers in dev-bob`: who one is one knows, and groups are for machines.
+fn forbidden(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once(" cannot ")?;
+    let (verb, rest) = rest.split_once(" resource \"")?;
+    let (resource, rest) = rest.split_once('"')?;
+    let resource = match resource {
+        "devservers" => "servers",
+        "devserverflavors" => "flavors",
+        "devserverusers" => "users",
+        other => other,
+    };
+    let place = rest.split_once("namespace \"").and_then(|(_, rest)| rest.split_once('"'));
+    let place = place.map_or_else(|| "in this cluster".to_owned(), |(namespace, _)| format!("in {namespace}"));
+    Some(format!("you may not {verb} {resource} {place}"))
 }
 
 /// `devservers.odc.dev "box" is forbidden: …` → `server "box" is forbidden: …`.
@@ -156,7 +177,7 @@ mod tests {
             (504, Kind::Timeout),
         ] {
             assert_eq!(status(code, "no", &[]).kind, kind, "{code}");
-            assert!(code == 409 || status(code, "no", &[]).advice.is_some(), "{code}");
+            assert!(status(code, "no", &[]).advice.is_some(), "{code}");
         }
     }
 
@@ -171,6 +192,17 @@ mod tests {
     fn what_has_ended_is_a_conflict() {
         let cause = ("FieldValueForbidden", "spec", "Forbidden: this server has ended");
         assert_eq!(status(422, "long", &[cause]).kind, Kind::Conflict);
+        let cause = ("FieldValueForbidden", "spec.env[0].name", "Forbidden: names that begin with ODC_ are taken");
+        assert_eq!(status(422, "long", &[cause]).kind, Kind::Usage);
+    }
+
+    #[test]
+    fn who_may_not_is_told_what() {
+        let message = "devservers.odc.dev is forbidden: User \"system:x\" cannot list resource \"devservers\" in API group \"odc.dev\" in the namespace \"dev-bob\"";
+        assert_eq!(status(403, message, &[]).message, "you may not list servers in dev-bob");
+        let message =
+            "x is forbidden: User \"u\" cannot list resource \"teams\" in API group \"odc.dev\" at the cluster scope";
+        assert_eq!(status(403, message, &[]).message, "you may not list teams in this cluster");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use odc_api::v1alpha1::Phase;
 
 use crate::glance::Glance;
 use crate::output::style::{self, DIM, PLAIN, RED, YELLOW};
-use crate::output::time::{about, left, since, span, whole_seconds};
+use crate::output::time::{left, since, span, until, whole_seconds};
 use crate::output::{Cell, Column, Table};
 
 /// Less than this left is said in colour.
@@ -73,7 +73,7 @@ fn queue(server: &Glance, now: Timestamp) -> String {
     let eta = server.status.admission.as_ref().and_then(|admission| admission.eta.as_ref());
     match eta {
         None => position.to_string(),
-        Some(eta) => format!("{position}, {}", about(eta.p50.0.as_second() - now.as_second())),
+        Some(eta) => format!("{position}, ~{}", until(eta.p50.0, now)),
     }
 }
 
@@ -87,7 +87,7 @@ fn ends(server: &Glance, now: Timestamp) -> Cell {
         return Cell::styled(left(end.0, now), if soon { YELLOW } else { PLAIN });
     }
     let granted = server.status.lifetime.as_ref().map(|lifetime| lifetime.granted).or(server.spec.lifetime);
-    Cell::styled(granted.map(|granted| format!("{} of use", span(whole_seconds(granted)))).unwrap_or_default(), DIM)
+    Cell::styled(granted.map(|granted| format!("after {}", span(whole_seconds(granted)))).unwrap_or_default(), DIM)
 }
 
 pub fn home(server: &Glance) -> String {

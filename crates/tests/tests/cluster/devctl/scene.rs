@@ -157,12 +157,12 @@ impl Scene<'_> {
         self.server("ada", "box", json!({"flavor": "h100", "count": 2, "lifetime": "8h", "access": {"users": ["bob"],
             "ports": [{"name": "app", "port": 8000}]}}),
             json!({"phase": "Running", "flavor": "h100", "pods": pods, "conditions": [ready("True", "Running", "It runs.")],
-                "lifetime": {"asked": "8h", "granted": "8h"}, "startedAt": ago(30), "expiresAt": after(7 * 3600 + 59 * 60 + 30),
+                "lifetime": {"asked": "8h", "granted": "8h"}, "startedAt": ago(30), "expiresAt": after(7 * 3600 + 59 * 60 + 45),
                 "access": {"hostKey": odc_api::fixtures::KEY}, "oomKills": 2, "restarts": 1,
                 "timeline": [{"phase": "Running", "at": ago(600), "reason": "Running"}]})).await?;
         self.server("ada", "train", json!({"flavor": "h100", "count": 8, "nodes": 2}),
             json!({"phase": "Queued", "flavor": "h100", "admission": {"run": 0, "epoch": 1, "position": 3, "queuedAt": ago(600),
-                "eta": {"p50": after(2400), "p90": after(7200)}, "reason": "InsufficientCapacity",
+                "eta": {"p50": after(2428), "p90": after(7200)}, "reason": "InsufficientCapacity",
                 "message": "It needs 8 devices on each of 2 nodes, and 6 are free."}})).await?;
         self.server(
             "ada",
@@ -212,7 +212,7 @@ pub fn steady(text: &str) -> anyhow::Result<String> {
         (r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d\d [A-Z][a-z]{2} ", ""),
         (r"\b\d\d:\d\d\b", "<clock>"),
         (r"\b\d{1,3}s\b", "<age>"),
-        (r"  +", "  "),
+        (r"(\S)  +", "$1  "),
         (r" \S*…", " …"),
         (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uid>"),
         (r"https://127\.0\.0\.1:\d+/?", "<api>"),

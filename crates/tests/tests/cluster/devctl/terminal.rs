@@ -14,7 +14,7 @@ fn terminal(scene: &Scene<'_>, words: &[&str]) -> anyhow::Result<Terminal> {
 
 fn running() -> Value {
     json!({"phase": "Running", "flavor": "h100", "conditions": [ready("True", "Running", "It runs.")],
-        "expiresAt": super::scene::after(8 * 3600), "pods": [{"name": "box-0", "run": 1, "node": "gpu-1", "ready": true}]})
+        "expiresAt": super::scene::after(8 * 3600 + 45), "pods": [{"name": "box-0", "run": 1, "node": "gpu-1", "ready": true}]})
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,7 +37,7 @@ async fn each_failure_has_its_code_and_says_what_to_do() -> anyhow::Result<()> {
             &["create", "new", "--flavor", "h100", "--gpus", "16"],
             &["create", "new", "--time", "1m"],
             &["create", "new", "--no-persist", "--env", "ODC_X=1"],
-            &["create", "---"],
+            &["create", "42"],
             &["create", "new", "--interactive"],
             &["create", "new", "--ssh-public-key-file", "none.pub"],
             &["list", "--user", "bob"],
