@@ -1,6 +1,13 @@
 //! What can be typed. This file and its modules are the whole command line: pages, man pages and completions are made
 //! from them. Nothing here does anything.
 
+#![expect(clippy::struct_excessive_bools, reason = "flags are either there or not")]
+#![expect(
+    clippy::doc_markdown,
+    reason = "comments here are what people read on terminals, where marks are shown as they are"
+)]
+#![allow(rustdoc::bare_urls, reason = "the same")]
+
 mod admin;
 mod cluster;
 mod config;

@@ -128,7 +128,7 @@ pub trait Backend: Send + Sync {
     fn objects(&self, kind: Kind) -> Answer<'_, Vec<Value>>;
     fn object<'a>(&'a self, kind: Kind, name: &'a str) -> Answer<'a, Option<Value>>;
     /// Creates it, or changes only the fields that are said.
-    fn apply<'a>(&'a self, kind: Kind, object: Value, dry_run: bool) -> Answer<'a, Value>;
+    fn apply(&self, kind: Kind, object: Value, dry_run: bool) -> Answer<'_, Value>;
     fn remove<'a>(&'a self, kind: Kind, name: &'a str, dry_run: bool) -> Answer<'a, ()>;
     /// A kubeconfig for a user of this cluster, with a token that is good for so long.
     fn kubeconfig<'a>(&'a self, user: &'a str, good_for: Duration) -> Answer<'a, String>;

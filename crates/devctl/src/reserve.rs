@@ -37,7 +37,9 @@ pub async fn prepare(app: &App, name: Option<&str>, request: &Request, command: 
     };
     let keys = keys(app, request).await?;
     let Plan { spec, remarks } = plan(request, &app.settings.create(), &flavors, keys, command)?;
-    remarks.iter().for_each(|remark| app.talk.say(remark));
+    for remark in &remarks {
+        app.talk.say(remark);
+    }
     let mut server = DevServer::new(name.as_str(), spec);
     server.metadata.namespace = Some(app.place().namespace.clone());
     Ok(server)

@@ -11,6 +11,7 @@ use crate::failure::{Failure, Result};
 const USUAL_WIDTH: usize = 80;
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Talk {
     quiet: bool,
     verbose: bool,

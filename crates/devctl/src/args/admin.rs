@@ -30,7 +30,7 @@ pub enum AdminNoun {
 pub enum AdminUser {
     /// Make a user, or change one: only what is said changes
     #[command(visible_alias = "set")]
-    Create(NewUser),
+    Create(Box<NewUser>),
     /// Show the users
     #[command(visible_alias = "ls")]
     List,

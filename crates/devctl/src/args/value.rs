@@ -98,16 +98,16 @@ impl FromStr for Door {
 
     fn from_str(text: &str) -> Result<Self, String> {
         use odc_api::v1alpha1::Share;
-        let shape = "write it as NAME=PORT, or NAME=PORT:team or NAME=PORT:public to share it";
-        let (name, rest) = text.split_once('=').ok_or(shape)?;
+        let form = "write it as NAME=PORT, or NAME=PORT:team or NAME=PORT:public to share it";
+        let (name, rest) = text.split_once('=').ok_or(form)?;
         let (port, share) = match rest.split_once(':') {
             None => (rest, Share::Private),
             Some((port, "private")) => (port, Share::Private),
             Some((port, "team")) => (port, Share::Team),
             Some((port, "public")) => (port, Share::Public),
-            Some(_) => return Err(shape.to_owned()),
+            Some(_) => return Err(form.to_owned()),
         };
-        let port = port.parse().ok().filter(|port| *port > 0).ok_or(shape)?;
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or(form)?;
         Ok(Self { name: name.parse().map_err(|error| format!("{error}"))?, port, share })
     }
 }

@@ -38,7 +38,7 @@ pub struct Kube {
     place: Place,
     /// As it was read, and which part of it is used: to make another user's from it.
     kubeconfig: Kubeconfig,
-    kube_context: Option<String>,
+    context: Option<String>,
 }
 
 impl Kube {
@@ -70,7 +70,7 @@ impl Kube {
             Failure::failed(format!("the kubeconfig cannot be used: {}", chain(&error)))
                 .advise("Correct it, or name another with --kubeconfig or --context.")
         })?;
-        Ok(Self { client, place, kubeconfig, kube_context: context })
+        Ok(Self { client, place, kubeconfig, context })
     }
 
     /// For what no trait method covers, such as tunnels.
@@ -209,7 +209,7 @@ impl Backend for Kube {
         Box::pin(self.get_object(kind, name))
     }
 
-    fn apply<'a>(&'a self, kind: Kind, object: Value, dry_run: bool) -> Answer<'a, Value> {
+    fn apply(&self, kind: Kind, object: Value, dry_run: bool) -> Answer<'_, Value> {
         Box::pin(self.apply_object(kind, object, dry_run))
     }
 

@@ -30,7 +30,9 @@ pub async fn run(app: &App, mut args: Edit) -> Result<()> {
     }
     let name = server.name();
     let words = change(app, name, &args).await?;
-    words.iter().for_each(|word| app.talk.say(word));
+    for word in &words {
+        app.talk.say(word);
+    }
     if args.dry_run {
         app.talk.say("Nothing was changed.");
     }

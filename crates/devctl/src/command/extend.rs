@@ -99,13 +99,11 @@ fn verdict(app: &App, before: &Glance, after: &Glance, asked: Duration) -> Resul
 }
 
 pub fn granted(server: &Glance, now: Timestamp) -> String {
-    match &server.status.expires_at {
-        Some(end) => format!("{} runs until {} ({})", server.name(), clock(end.0, now), left(end.0, now)),
-        None => {
-            let time = server.status.lifetime.as_ref().map(|lifetime| lifetime.granted.to_string()).unwrap_or_default();
-            format!("{} may run {time} in all; its time stands still while it does not run", server.name())
-        }
+    if let Some(end) = &server.status.expires_at {
+        return format!("{} runs until {} ({})", server.name(), clock(end.0, now), left(end.0, now));
     }
+    let time = server.status.lifetime.as_ref().map(|lifetime| lifetime.granted.to_string()).unwrap_or_default();
+    format!("{} may run {time} in all; its time stands still while it does not run", server.name())
 }
 
 #[cfg(test)]

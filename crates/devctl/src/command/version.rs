@@ -10,7 +10,8 @@ use crate::version;
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Version {
-    version: &'static str,
+    #[serde(rename = "version")]
+    number: &'static str,
     commit: &'static str,
     /// The API it speaks.
     api: String,
@@ -19,8 +20,8 @@ struct Version {
 pub fn run(desk: &Desk) -> Result<()> {
     let api = format!("{}/v1alpha1", odc_api::GROUP);
     match desk.out.format {
-        Format::Json => desk.out.json(&Version { version: version::NUMBER, commit: version::COMMIT, api }),
-        Format::Yaml => desk.out.yaml(&Version { version: version::NUMBER, commit: version::COMMIT, api }),
+        Format::Json => desk.out.json(&Version { number: version::NUMBER, commit: version::COMMIT, api }),
+        Format::Yaml => desk.out.yaml(&Version { number: version::NUMBER, commit: version::COMMIT, api }),
         Format::Name => desk.out.print(&format!("{}\n", version::NUMBER)),
         Format::Table | Format::Wide => desk.out.print(&format!("devctl {}, {api}\n", version::LONG)),
     }

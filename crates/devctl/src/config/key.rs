@@ -69,16 +69,13 @@ fn changed(file: &File, key: &Key, value: Option<Value>) -> std::result::Result<
     for part in parent.split('.').filter(|part| !part.is_empty()) {
         place = &mut place[part];
     }
-    match value {
-        Some(value) => place[field] = value,
-        None => {
-            if let Some(fields) = place.as_object_mut() {
-                fields.remove(field);
-            }
-            if place.is_null() {
-                return Ok(file.clone());
-            }
+    match (value, place.as_object_mut()) {
+        (Some(value), _) => place[field] = value,
+        (None, Some(fields)) => {
+            fields.remove(field);
         }
+        // What it would be in is not there either.
+        (None, None) => return Ok(file.clone()),
     }
     serde_json::from_value(all).map_err(|error| error.to_string())
 }

@@ -32,10 +32,9 @@ impl Project {
     pub fn find(from: &Path) -> Result<Option<Self>> {
         for directory in from.ancestors() {
             let path = directory.join(NAME);
-            match std::fs::read_to_string(&path) {
-                Ok(text) => return Self::parse(&path, &text).map(Some),
-                // A directory above that is not ours to look into holds nothing for us.
-                Err(_) => {}
+            // A directory above that is not ours to look into holds nothing for us.
+            if let Ok(text) = std::fs::read_to_string(&path) {
+                return Self::parse(&path, &text).map(Some);
             }
         }
         Ok(None)

@@ -93,14 +93,12 @@ impl Board {
             stays
         });
         for step in steps {
-            let row = match self.rows.iter().find(|(key, _)| *key == step.key) {
-                Some((_, row)) => row.clone(),
-                None => {
-                    let row = self.all.add(ProgressBar::new_spinner());
-                    self.rows.push((step.key.clone(), row.clone()));
-                    row
-                }
-            };
+            let known = self.rows.iter().find(|(key, _)| *key == step.key).map(|(_, row)| row.clone());
+            let row = known.unwrap_or_else(|| {
+                let row = self.all.add(ProgressBar::new_spinner());
+                self.rows.push((step.key.clone(), row.clone()));
+                row
+            });
             let elapsed =
                 step.since.filter(|_| step.mark != Mark::Done).map(|begun| format!("  {}", since(begun, now)));
             // Two for the mark, and one so that the terminal does not break the line.

@@ -174,7 +174,6 @@ fn pods(server: &Glance, happened: &[Happening], since: Option<Timestamp>) -> Ve
         let last = happened.iter().rev().find(|happening| happening.about == format!("Pod {}", pod.name));
         let doing = last.map_or("starting", |happening| match happening.reason.as_str() {
             "Pulling" => "pulling its image",
-            "Pulled" | "Created" | "Started" => "starting",
             "Scheduled" => "placed",
             _ => "starting",
         });
@@ -209,7 +208,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn told(status: Value, nodes: u32, happened: &[Happening]) -> Vec<String> {
+    fn told(status: &Value, nodes: u32, happened: &[Happening]) -> Vec<String> {
         let server = json!({"metadata": {"name": "box"}, "spec": {"nodes": nodes, "home": {}}, "status": status});
         let server: Glance = serde_json::from_value(server).unwrap();
         let mark = |mark| match mark {
@@ -235,19 +234,19 @@ mod tests {
     fn a_refused_request_says_what_to_change() {
         let status = json!({"phase": "Pending", "conditions": [
             {"type": "Accepted", "status": "False", "reason": "UnknownFlavor", "message": "No such flavor.", "lastTransitionTime": null}]});
-        assert_eq!(told(status, 1, &[]), ["! No such flavor."]);
-        assert_eq!(told(json!({}), 1, &[]), ["… asked for"]);
+        assert_eq!(told(&status, 1, &[]), ["! No such flavor."]);
+        assert_eq!(told(&json!({}), 1, &[]), ["… asked for"]);
     }
 
     #[test]
     fn the_queue_promises_only_what_it_knows() {
         let mut admission = json!({"position": 3, "message": "5 of 8 devices are free."});
         assert_eq!(
-            told(json!({"phase": "Queued", "admission": admission}), 1, &[]),
+            told(&json!({"phase": "Queued", "admission": admission}), 1, &[]),
             ["… place 3 in the queue: 5 of 8 devices are free"]
         );
         admission["eta"] = json!({"p50": at(1000 + 2400).to_string(), "p90": at(9000).to_string()});
-        let told = told(json!({"phase": "Queued", "admission": admission}), 1, &[]);
+        let told = told(&json!({"phase": "Queued", "admission": admission}), 1, &[]);
         assert_eq!(told, ["… place 3 in the queue, starts in about 40 m: 5 of 8 devices are free"]);
     }
 
@@ -256,27 +255,27 @@ mod tests {
         let status = || json!({"phase": "Starting", "admission": {"nodes": ["n1"]}});
         let pulling = event("Pulling", r#"Pulling image "reg/base:1""#);
         assert_eq!(
-            told(status(), 1, std::slice::from_ref(&pulling)),
+            told(&status(), 1, std::slice::from_ref(&pulling)),
             ["✓ granted on n1", "… pulling reg/base:1", "… starting"]
         );
         let pulled =
             r#"Successfully pulled image "reg/base:1" in 5.1s (5.1s including waiting). Image size: 126341000 bytes."#;
         let done = [pulling, event("Pulled", pulled)];
-        assert_eq!(told(status(), 1, &done)[1], "✓ pulled reg/base:1 (126 MB in 5.1s)");
+        assert_eq!(told(&status(), 1, &done)[1], "✓ pulled reg/base:1 (126 MB in 5.1s)");
         let there = [event("Pulled", r#"Container image "reg/base:1" already present on machine"#)];
-        assert_eq!(told(status(), 1, &there)[1], "✓ reg/base:1 was there already");
+        assert_eq!(told(&status(), 1, &there)[1], "✓ reg/base:1 was there already");
     }
 
     #[test]
     fn a_gang_has_a_row_for_each_node() {
         let status = json!({"phase": "Starting", "admission": {"nodes": ["n1", "n2"]},
             "pods": [{"name": "box-0", "node": "n1", "ready": true}, {"name": "box-1", "node": "n2", "ready": false}]});
-        assert_eq!(told(status, 2, &[]), ["✓ granted on 2 nodes", "✓ box-0 on n1 ready", "… box-1 on n2 starting"]);
+        assert_eq!(told(&status, 2, &[]), ["✓ granted on 2 nodes", "✓ box-0 on n1 ready", "… box-1 on n2 starting"]);
     }
 
     #[test]
     fn an_earlier_pull_is_not_told_again() {
         let status = json!({"phase": "Starting", "timeline": [{"phase": "Starting", "at": at(990).to_string(), "reason": "Granted"}]});
-        assert_eq!(told(status, 1, &[event("Pulling", r#"Pulling image "old""#)]), ["✓ granted", "… starting"]);
+        assert_eq!(told(&status, 1, &[event("Pulling", r#"Pulling image "old""#)]), ["✓ granted", "… starting"]);
     }
 }

@@ -105,8 +105,8 @@ impl Kube {
     /// Our own cluster with another user, and nothing else of our kubeconfig.
     fn for_user(&self, user: &str, namespace: &str, token: &str) -> Result<String> {
         let mut kubeconfig = self.kubeconfig.clone();
-        let used = self.kubeconfig.contexts.iter().find(|context| Some(&context.name) == self.kube_context.as_ref());
-        let cluster = used.and_then(|context| context.context.as_ref()).map(|context| context.cluster.clone());
+        let context = self.kubeconfig.contexts.iter().find(|context| Some(&context.name) == self.context.as_ref());
+        let cluster = context.and_then(|context| context.context.as_ref()).map(|context| context.cluster.clone());
         let cluster = cluster
             .ok_or_else(|| Failure::failed("the kubeconfig names no cluster").advise("Name one with --context."))?;
         kubeconfig.clusters.retain(|known| known.name == cluster);

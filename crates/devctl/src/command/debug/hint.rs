@@ -35,7 +35,7 @@ pub(super) fn hints(server: &Glance, events: &[Happening]) -> Vec<String> {
     }
     match server.phase() {
         Some(phase) if phase.terminal() => {
-            hints.push(format!("devctl create {name} makes a new one of the same name."))
+            hints.push(format!("devctl create {name} makes a new one of the same name."));
         }
         Some(Phase::Hibernated) => hints.push(format!("devctl ssh {name} wakes it.")),
         Some(Phase::Running) if hints.is_empty() => hints.push(format!("It runs: devctl ssh {name} goes in.")),
