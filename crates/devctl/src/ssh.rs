@@ -39,6 +39,9 @@ pub async fn keys_of_person(app: &App) -> Result<Vec<PublicKey>> {
     }
     let made = identity::make(&places, &comment(app)).await.map_err(|error| no_key(&error))?;
     app.talk.say(format!("Made an SSH key: {}", places.key().display()));
+    let change = config_file::with_key(&places, &places.key())
+        .and_then(|change| if change.is_needed() { config_file::apply(&change) } else { Ok(()) });
+    change.map_err(|error| Failure::failed(crate::failure::chain(&error)))?;
     Ok(vec![made.public])
 }
 

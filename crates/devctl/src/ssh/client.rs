@@ -76,7 +76,7 @@ impl Route {
 }
 
 /// A text without anything that OpenSSH would replace.
-fn tokens(text: &str) -> String {
+pub fn tokens(text: &str) -> String {
     text.replace('%', "%%")
 }
 

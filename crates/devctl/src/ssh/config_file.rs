@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 pub use diff::diff;
 
-use crate::ssh::client::Route;
+use crate::ssh::client::{self, Route};
 use crate::ssh::host::SUFFIX;
 use crate::ssh::places::Places;
 use crate::ssh::replace;
@@ -63,6 +63,17 @@ pub fn remove(places: &Places) -> Result<Vec<Change>, Error> {
     let rest = [places.our_config(), places.known_hosts(), places.known_hosts().with_extension("lock")];
     let gone = rest.into_iter().map(|path| change(path, |_| None));
     std::iter::once(Ok(theirs)).chain(gone).collect()
+}
+
+/// What is to be changed for a key that was made since: nothing, unless our file is there.
+pub fn with_key(places: &Places, key: &Path) -> Result<Change, Error> {
+    let line = format!("  IdentityFile {}\n", client::tokens(&setting_path(key)));
+    change(places.our_config(), |text| {
+        let known =
+            text.is_empty() || text.split_inclusive(|byte| *byte == b'\n').any(|known| known == line.as_bytes());
+        // It has one block, so what is last belongs to it.
+        Some(if known { text.to_owned() } else { [text, line.as_bytes()].concat() })
+    })
 }
 
 /// Carries a change out.

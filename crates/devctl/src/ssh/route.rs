@@ -21,8 +21,8 @@ pub fn route(global: &Global, settings: &Settings, place: &Place, wishes: &Wishe
     let places = super::places()?;
     let identities = match named_identity(settings, wishes.identity.as_deref()) {
         Some(named) => vec![absolute(&named)?],
-        // One that is not there is passed over, and may be made later.
-        None => vec![places.ssh().join("id_ed25519"), places.key()],
+        // OpenSSH complains about each that is not there. Without any it looks in the usual places itself.
+        None => [places.ssh().join("id_ed25519"), places.key()].into_iter().filter(|path| path.exists()).collect(),
     };
     let environment = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
     Ok(Route {

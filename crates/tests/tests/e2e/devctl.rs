@@ -3,5 +3,6 @@
 mod life;
 mod person;
 mod submit;
+mod terminal;
 mod trouble;
 mod ways;

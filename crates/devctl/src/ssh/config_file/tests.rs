@@ -122,3 +122,21 @@ fn a_file_that_was_not_there_goes_again() {
     assert!(!places.config().exists());
     assert!(remove(&places).unwrap().iter().all(|change| !change.is_needed()));
 }
+
+#[test]
+fn a_key_made_later_is_offered_too() {
+    let home = tempfile::tempdir().unwrap();
+    let places = Places::of(home.path());
+    assert!(
+        !with_key(&places, &places.key()).unwrap().is_needed(),
+        "whoever has not asked for the file does not get it"
+    );
+    std::fs::create_dir_all(places.ours()).unwrap();
+    std::fs::write(places.our_config(), "Host *.odc\n  User ada\n").unwrap();
+    let change = with_key(&places, &places.key()).unwrap();
+    assert!(change.is_needed());
+    apply(&change).unwrap();
+    let text = std::fs::read_to_string(places.our_config()).unwrap();
+    assert_eq!(text, format!("Host *.odc\n  User ada\n  IdentityFile {}\n", places.key().display()));
+    assert!(!with_key(&places, &places.key()).unwrap().is_needed(), "once is enough");
+}
