@@ -1,13 +1,14 @@
-//! `./dev bench`: what a local cloud costs in time, memory and disk, what the operator makes of an API server, and how the
-//! agent's SSH server does beside OpenSSH's.
+//! `./dev bench`: what a local cloud costs in time, memory and disk, what the operator makes of an API server, how the
+//! agent's SSH server does beside OpenSSH's, and devctl beside kubectl.
 //!
 //! Times mean little on a shared machine, so each is also given as a multiple of a yardstick of the same run: how long
 //! etcd and the API server alone need, which no cluster can do without; or how much the API server can
-//! write; or OpenSSH.
+//! write; or OpenSSH; or kubectl.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 mod agent;
+mod devctl;
 mod local;
 mod operator;
 
@@ -21,11 +22,12 @@ async fn main() -> ExitCode {
     let asked = std::env::args().nth(1).unwrap_or_default();
     let report = match asked.as_str() {
         "agent" => agent::run().await,
+        "devctl" => devctl::run().await,
         "local" => local::run().await,
         "operator" => {
             operator::run(std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(SERVERS)).await
         }
-        _ => Err(anyhow::anyhow!("name what to measure: agent, local or operator")),
+        _ => Err(anyhow::anyhow!("name what to measure: agent, devctl, local or operator")),
     };
     match report {
         Ok(report) => {

@@ -75,6 +75,7 @@ pub struct Executables {
     pub agent: PathBuf,
     pub pause: PathBuf,
     pub odc: PathBuf,
+    pub devctl: PathBuf,
     /// Tells one build of `odc` from another.
     pub build: String,
 }
@@ -91,6 +92,7 @@ impl Executables {
             gpu_plugin: beside("odc-gpu-plugin"),
             agent: beside("odc-agent"),
             pause: beside("odc-pause"),
+            devctl: beside("devctl"),
             build: own_build()?,
             odc: own,
         })

@@ -20,8 +20,10 @@ pub mod finally;
 mod namespace;
 pub mod odc;
 mod own_cloud;
+pub mod person;
 pub mod pod;
 mod pod_player;
+pub mod terminal;
 pub mod wait;
 
 pub use cluster::{Cluster, with_cluster, with_cluster_alone};

@@ -10,6 +10,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("odc-api", &[]),
     ("odc-control", &[]),
     ("odc-core", &["odc-api", "odc-control"]),
+    ("odc-devctl", &["odc-api"]),
     ("odc-gpu-plugin", &[]),
     ("odc-local", &[]),
     ("odc-operator", &["odc-api", "odc-control", "odc-core"]),

@@ -93,7 +93,9 @@ async fn build(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> 
 fn link_commands(blueprint: &Blueprint) -> anyhow::Result<()> {
     let bin = blueprint.layout.bin();
     std::fs::create_dir_all(&bin)?;
-    for (name, target) in [("kubectl", &blueprint.executables.kube), ("odc", &blueprint.executables.odc)] {
+    let Executables { kube, odc, devctl, .. } = &blueprint.executables;
+    // kubectl finds its plug-ins by their names: `kubectl odc` is devctl.
+    for (name, target) in [("kubectl", kube), ("odc", odc), ("devctl", devctl), ("kubectl-odc", devctl)] {
         let link = bin.join(name);
         // Beside an existing cluster nothing of Kubernetes is built.
         if !target.exists() {
@@ -276,7 +278,8 @@ fn summary(blueprint: &Blueprint, took: Duration) -> String {
     let settings = &blueprint.settings;
     let took = elapsed(took);
     let next = |lines: &[(&str, &str)]| {
-        lines.iter().map(|(command, about)| format!("  {command:<26}{about}\n")).collect::<String>()
+        let width = lines.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
+        lines.iter().map(|(command, about)| format!("  {command:<width$}  {about}\n")).collect::<String>()
     };
     match settings.shape() {
         Shape::Existing => {
@@ -304,9 +307,10 @@ fn summary(blueprint: &Blueprint, took: Duration) -> String {
                 about.push(format!("{} taken away (odc local node start …)", stopped.join(", ")));
             }
             let lines = [
-                ("eval \"$(./dev env)\"", "use it in this shell: kubectl, psql, odc"),
-                ("kubectl get dsf", "what servers can be had"),
-                ("kubectl --context demo …", "act as the user demo, in namespace dev-demo"),
+                ("./dev try", "a shell in a dev server of your own"),
+                ("eval \"$(./dev env)\"", "use it in this shell: devctl, kubectl, psql, odc"),
+                ("export DEVCTL_CONTEXT=demo", "and devctl acts as the user demo: devctl avail, devctl create"),
+                ("kubectl --context demo …", "the same with kubectl, in namespace dev-demo"),
                 ("./dev status", "what runs and how much memory it takes"),
                 ("./dev down", "stop it, keep its state"),
             ];

@@ -2,6 +2,7 @@
 
 mod apifault;
 mod definitions;
+mod devctl;
 mod operator;
 
 use std::time::Duration;

@@ -6,5 +6,5 @@ mod faults;
 mod life;
 mod rig;
 mod rights;
-mod stage;
+pub mod stage;
 mod users;

@@ -37,14 +37,14 @@ fn is_ready(node: Option<&Node>) -> bool {
 }
 
 /// The process of a part.
-async fn process(cluster: &Cluster, part: &str) -> anyhow::Result<i32> {
+pub async fn process(cluster: &Cluster, part: &str) -> anyhow::Result<i32> {
     let parts: serde_json::Value = serde_json::from_str(&cluster.odc_local(&["status", "-o", "json"]).await?.stdout)?;
     let row = parts.as_array().into_iter().flatten().find(|row| row["name"] == part);
     let pid = row.and_then(|row| row["pid"].as_i64()).ok_or_else(|| anyhow::anyhow!("{part} has no process"))?;
     Ok(i32::try_from(pid)?)
 }
 
-fn kill(pid: i32) -> anyhow::Result<()> {
+pub fn kill(pid: i32) -> anyhow::Result<()> {
     let pid = rustix::process::Pid::from_raw(pid).ok_or_else(|| anyhow::anyhow!("no process"))?;
     Ok(rustix::process::kill_process(pid, rustix::process::Signal::KILL)?)
 }

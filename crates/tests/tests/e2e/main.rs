@@ -2,6 +2,7 @@
 
 mod clouds;
 mod demo;
+mod devctl;
 mod extend_api;
 mod faults;
 mod gpus;

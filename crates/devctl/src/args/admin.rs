@@ -1,0 +1,197 @@
+//! `devctl admin`: users, teams and flavors.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use odc_api::duration::Duration;
+use odc_api::name::{FlavorName, TeamName, UserName};
+use odc_api::quantity::Quantity;
+
+#[derive(Args, Debug)]
+pub struct Admin {
+    #[command(subcommand)]
+    pub noun: AdminNoun,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum AdminNoun {
+    /// People and what they may do
+    #[command(subcommand)]
+    User(AdminUser),
+    /// People who share a quota
+    #[command(subcommand)]
+    Team(AdminTeam),
+    /// Kinds of machines
+    #[command(subcommand)]
+    Flavor(AdminFlavor),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum AdminUser {
+    /// Make a user, or change one: only what is said changes
+    #[command(visible_alias = "set")]
+    Create(Box<NewUser>),
+    /// Show the users
+    #[command(visible_alias = "ls")]
+    List,
+    /// Take a user's rights and servers away; data stays
+    #[command(visible_alias = "rm")]
+    Delete {
+        name: UserName,
+        /// Check it without doing it
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Print a kubeconfig with which the user can use devctl
+    Kubeconfig {
+        name: UserName,
+        /// How long its token is good for
+        #[arg(long, value_name = "DURATION", default_value = "24h")]
+        duration: Duration,
+        /// Write it to this file, for its owner's eyes only, instead of printing it
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct NewUser {
+    pub name: UserName,
+    /// What to show to people
+    #[arg(long, value_name = "TEXT")]
+    pub display: Option<String>,
+    /// A public key that may log in to all their servers; may be repeated
+    #[arg(long = "key", value_name = "FILE")]
+    pub keys: Vec<PathBuf>,
+    /// Their login name at GitHub, whose keys are accepted too
+    #[arg(long, value_name = "NAME")]
+    pub github: Option<String>,
+    /// What they may do
+    #[arg(long)]
+    pub role: Option<Role>,
+    /// The flavor of servers that name none
+    #[arg(long, value_name = "NAME")]
+    pub default_flavor: Option<FlavorName>,
+    /// The image of servers that name none
+    #[arg(long, value_name = "REF")]
+    pub default_image: Option<String>,
+    #[command(flatten)]
+    pub quota: QuotaArgs,
+    /// Check it without doing it
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Quota")]
+pub struct QuotaArgs {
+    /// How many servers may exist
+    #[arg(long, value_name = "N")]
+    pub servers: Option<u32>,
+    /// How many devices running servers may hold
+    #[arg(long, value_name = "N")]
+    pub devices: Option<u32>,
+    /// How much CPU they may request
+    #[arg(long, value_name = "AMOUNT")]
+    pub cpu: Option<Quantity>,
+    /// How much memory they may request
+    #[arg(long, value_name = "AMOUNT")]
+    pub memory: Option<Quantity>,
+    /// How much disk space may be claimed
+    #[arg(long, value_name = "AMOUNT")]
+    pub storage: Option<Quantity>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    User,
+    Admin,
+    Auditor,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum AdminTeam {
+    /// Make a team, or change one: only what is said changes
+    #[command(visible_alias = "set")]
+    Create {
+        name: TeamName,
+        /// What to show to people
+        #[arg(long, value_name = "TEXT")]
+        display: Option<String>,
+        /// Its part of the cluster relative to other teams
+        #[arg(long, value_name = "N")]
+        weight: Option<u32>,
+        #[command(flatten)]
+        quota: QuotaArgs,
+        /// Check it without doing it
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Show the teams
+    #[command(visible_alias = "ls")]
+    List,
+    /// Put users into a team
+    Add {
+        name: TeamName,
+        #[arg(required = true)]
+        users: Vec<UserName>,
+    },
+    /// Take users out of a team
+    Remove {
+        name: TeamName,
+        #[arg(required = true)]
+        users: Vec<UserName>,
+    },
+    /// Delete a team
+    #[command(visible_alias = "rm")]
+    Delete {
+        name: TeamName,
+        /// Check it without doing it
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum AdminFlavor {
+    /// Make flavors, or change them, from a manifest
+    Apply {
+        /// The manifest; - reads it from standard input
+        #[arg(short, long, value_name = "FILE")]
+        file: PathBuf,
+        /// Check it without doing it
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Show the flavors
+    #[command(visible_alias = "ls")]
+    List,
+    /// Take a flavor out of service, or put it back: no new server starts on it
+    Maintenance {
+        #[arg(add = clap_complete::ArgValueCompleter::new(crate::complete::flavor))]
+        name: FlavorName,
+        /// Why, and until when
+        #[arg(long, value_name = "TEXT", required_unless_present = "end")]
+        message: Option<String>,
+        /// Users who may start servers nevertheless; may be repeated
+        #[arg(long = "allow", value_name = "USER")]
+        allow: Vec<UserName>,
+        /// Put it back into service
+        #[arg(long, conflicts_with_all = ["message", "allow"])]
+        end: bool,
+    },
+    /// Make it the one that servers get which name none
+    Default {
+        #[arg(add = clap_complete::ArgValueCompleter::new(crate::complete::flavor))]
+        name: FlavorName,
+    },
+    /// Delete a flavor; its servers keep what they have
+    #[command(visible_alias = "rm")]
+    Delete {
+        #[arg(add = clap_complete::ArgValueCompleter::new(crate::complete::flavor))]
+        name: FlavorName,
+        /// Check it without doing it
+        #[arg(long)]
+        dry_run: bool,
+    },
+}

@@ -1,0 +1,97 @@
+//! `devctl admin team`.
+
+use odc_api::name::UserName;
+use serde_json::{Map, Value, json};
+
+use super::{print, put, quota, ready, remove, text};
+use crate::app::App;
+use crate::args::AdminTeam;
+use crate::backend::Kind;
+use crate::failure::{Failure, Result};
+use crate::output::{Column, Table};
+
+pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
+    match verb {
+        AdminTeam::Create { name, display, weight, quota: amounts, dry_run } => {
+            let mut spec = Map::new();
+            spec.extend(display.map(|text| ("displayName".to_owned(), json!(text))));
+            spec.extend(weight.map(|weight| ("weight".to_owned(), json!(weight))));
+            let amounts = quota(&amounts);
+            if !amounts.is_empty() {
+                spec.insert("quota".to_owned(), Value::Object(amounts));
+            }
+            put(app, Kind::Team, name.as_str(), spec, dry_run).await
+        }
+        AdminTeam::List => {
+            let teams = app.backend.objects(Kind::Team).await?;
+            print(app, &teams, || table(&teams), "There are no teams. devctl admin team create NAME makes one.")
+        }
+        AdminTeam::Add { name, users } => {
+            members(app, name.as_str(), |mut members| {
+                for user in users {
+                    if !members.contains(&user) {
+                        members.push(user);
+                    }
+                }
+                members
+            })
+            .await
+        }
+        AdminTeam::Remove { name, users } => {
+            members(app, name.as_str(), |mut members| {
+                members.retain(|member| !users.contains(member));
+                members
+            })
+            .await
+        }
+        AdminTeam::Delete { name, dry_run } => {
+            remove(app, Kind::Team, name.as_str(), dry_run, "Its servers go on; no new one can use it.").await
+        }
+    }
+}
+
+/// Changes who is in a team, as it is now.
+async fn members(app: &App, name: &str, change: impl FnOnce(Vec<UserName>) -> Vec<UserName>) -> Result<()> {
+    let team = app.backend.object(Kind::Team, name).await?.ok_or_else(|| {
+        Failure::not_found(format!("there is no team {name}")).advise("devctl admin team list shows them.")
+    })?;
+    let members = team.pointer("/spec/members").cloned().unwrap_or_else(|| json!([]));
+    let members: Vec<UserName> = serde_json::from_value(members)
+        .map_err(|error| Failure::failed(format!("the team {name} cannot be read: {error}")))?;
+    let members = change(members);
+    let count = members.len();
+    let object = json!({
+        "apiVersion": team["apiVersion"],
+        "kind": team["kind"],
+        // Only if nobody else changed the list since it was read.
+        "metadata": {"name": name, "resourceVersion": team.pointer("/metadata/resourceVersion")},
+        "spec": {"members": members},
+    });
+    app.backend.apply(Kind::Team, object, false).await?;
+    app.talk.say(format!("team {name} has {count} members."));
+    Ok(())
+}
+
+fn table(teams: &[Value]) -> Table {
+    let mut table = Table::new([
+        Column::new("NAME"),
+        Column::new("WEIGHT"),
+        Column::new("DEVICES").spare(4),
+        Column::new("MEMBERS").spare(2).elastic(),
+        Column::new("READY").spare(1).elastic(),
+        Column::new("DISPLAY").wide(),
+    ]);
+    for team in teams {
+        let members = team.pointer("/spec/members").and_then(Value::as_array).into_iter().flatten();
+        let members: Vec<&str> = members.filter_map(Value::as_str).collect();
+        table.row([
+            text(team, "/metadata/name").into(),
+            text(team, "/spec/weight").into(),
+            text(team, "/spec/quota/devices").into(),
+            members.join(",").into(),
+            ready(team).into(),
+            text(team, "/spec/displayName").into(),
+        ]);
+    }
+    table
+}

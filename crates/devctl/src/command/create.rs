@@ -1,0 +1,78 @@
+//! `devctl create`.
+
+use jiff::Timestamp;
+use odc_api::v1alpha1::DevServer;
+
+use super::show::activity;
+use crate::app::App;
+use crate::args::{Create, Format, Ssh};
+use crate::failure::{Failure, Result};
+use crate::glance::Glance;
+use crate::panel;
+use crate::pick;
+use crate::reserve;
+use crate::view::Server;
+use crate::wait::{self, Interrupt};
+
+pub async fn run(app: &App, mut args: Create) -> Result<()> {
+    let mut name = args.positional_name.clone().or_else(|| args.name.clone());
+    if asks(app, &args)? {
+        let chosen = pick::create(app, &args.request, name.as_deref(), args.interactive).await?;
+        args.request = chosen.request;
+        name = name.or(chosen.name);
+    }
+    let server = reserve::prepare(app, name.as_deref(), &args.request, &args.command).await?;
+    if args.dry_run {
+        return dry_run(app, &server).await;
+    }
+    let made = reserve::create(app, &server, false).await?;
+    app.talk.verbose(|| format!("{} was asked for.", made.name()));
+    let terminal = app.talk.can_draw() && app.out.is_terminal() && !app.out.structured();
+    if !args.wait && (args.no_wait || !terminal) {
+        app.talk.say(format!("{} is asked for. devctl ssh {0} waits for it and goes in.", made.name()));
+        return asked_for(app, &made);
+    }
+    let limit = args.timeout.map(Into::into);
+    let ready = wait::until_ready(app, made.name(), Interrupt::Cancels, limit).await?;
+    app.talk.step("waiting for the server");
+    if app.out.structured() {
+        return asked_for(app, &ready);
+    }
+    let activity = if ready.spec.access.jupyter { activity(app, &ready).await } else { None };
+    app.out.print(&panel::ready(app, &ready, activity.as_ref(), Timestamp::now()))?;
+    if args.no_connect || !app.talk.can_ask() || !terminal {
+        return Ok(());
+    }
+    let into = Ssh { name: Some(ready.name().to_owned()), ..Ssh::default() };
+    super::ssh::run(app, into).await
+}
+
+/// Whether something is missing that a person should choose.
+fn asks(app: &App, args: &Create) -> Result<bool> {
+    if args.interactive && !app.talk.can_ask() {
+        return Err(Failure::usage("nobody is there to be asked: this is no terminal")
+            .advise("Leave --interactive out and say --flavor and what else you want."));
+    }
+    let flavor = args.request.flavor.is_some() || app.settings.create().flavor.is_some();
+    Ok(args.interactive || (!flavor && app.talk.can_ask() && !app.talk.yes()))
+}
+
+/// What would be sent, after the cluster has looked at it.
+async fn dry_run(app: &App, server: &DevServer) -> Result<()> {
+    reserve::create(app, server, true).await?;
+    app.talk.say("Nothing was asked for: this is what would be, and the cluster would take it.");
+    match app.out.format {
+        Format::Json => app.out.json(server),
+        Format::Name => app.out.print(&format!("{}\n", server.metadata.name.as_deref().unwrap_or_default())),
+        Format::Yaml | Format::Table | Format::Wide => app.out.yaml(server),
+    }
+}
+
+/// Its name, or all about it, for whoever reads standard output.
+fn asked_for(app: &App, server: &Glance) -> Result<()> {
+    match app.out.format {
+        Format::Json => app.out.json(&Server::from(server)),
+        Format::Yaml => app.out.yaml(&Server::from(server)),
+        Format::Name | Format::Table | Format::Wide => app.out.print(&format!("{}\n", server.name())),
+    }
+}

@@ -1,0 +1,40 @@
+//! `devctl show`.
+
+use jiff::Timestamp;
+
+use crate::app::App;
+use crate::args::{Format, Show};
+use crate::failure::Result;
+use crate::find;
+use crate::glance::Glance;
+use crate::panel;
+use crate::remote;
+use crate::view::{Activity, Detail};
+
+pub async fn run(app: &App, args: Show) -> Result<()> {
+    let server = find::server(app, args.name.as_deref()).await?;
+    let activity = if args.offline { None } else { activity(app, &server).await };
+    let now = Timestamp::now();
+    match app.out.format {
+        Format::Json => app.out.json(&Detail::new(&server, activity)),
+        Format::Yaml => app.out.yaml(&Detail::new(&server, activity)),
+        Format::Name => app.out.print(&format!("{}\n", server.name())),
+        Format::Table | Format::Wide => app.out.print(&panel::whole(app, &server, activity.as_ref(), now)),
+    }
+}
+
+/// What the server says about itself, if it runs. One that does not answer is shown without.
+pub async fn activity(app: &App, server: &Glance) -> Option<Activity> {
+    if !server.ready() {
+        return None;
+    }
+    let status = remote::status(app, server).await;
+    app.talk.step("asking the server itself");
+    match status {
+        Ok(status) => status.as_ref().map(Activity::read),
+        Err(failure) => {
+            app.talk.verbose(|| format!("The server itself does not say: {}", failure.message));
+            None
+        }
+    }
+}

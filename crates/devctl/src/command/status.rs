@@ -1,0 +1,160 @@
+//! `devctl status`: how full the cluster is, and what you hold of it.
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt as _;
+use kube::ResourceExt as _;
+use odc_api::v1alpha1::{DevServerFlavor, Phase};
+use serde::Serialize;
+
+use crate::app::App;
+use crate::args::{Format, Status};
+use crate::failure::Result;
+use crate::find;
+use crate::glance::Glance;
+use crate::output::live::Live;
+use crate::output::{Column, Table};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    context: String,
+    namespace: String,
+    /// Of all flavors with devices.
+    gpus: Amount,
+    /// How many servers of everybody wait.
+    queue_length: i64,
+    /// Your servers, by phase.
+    servers: BTreeMap<String, usize>,
+    /// Devices your running servers hold.
+    gpus_held: u32,
+    flavors: Vec<Part>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Amount {
+    total: i64,
+    free: i64,
+    used: i64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Part {
+    name: String,
+    total: i64,
+    free: i64,
+    used: i64,
+    queue_length: i64,
+    held: u32,
+}
+
+pub async fn run(app: &App, args: Status) -> Result<()> {
+    if args.watch {
+        return watch(app).await;
+    }
+    let (flavors, servers) = tokio::try_join!(app.backend.flavors(), find::all(app))?;
+    app.talk.step("reading flavors and servers");
+    let view = view(app, &flavors, &servers);
+    match app.out.format {
+        Format::Json => app.out.json(&view),
+        Format::Yaml => app.out.yaml(&view),
+        Format::Name => app.out.lines(view.flavors.iter().map(|part| part.name.clone()).collect()),
+        Format::Table | Format::Wide => app.out.print(&text(app, &view)),
+    }
+}
+
+/// Flavors tell when anything changes hands, so their changes are what is watched.
+async fn watch(app: &App) -> Result<()> {
+    let mut changes = app.backend.watch_flavors();
+    let mut live = Live::default();
+    while let Some(flavors) = changes.next().await {
+        let view = view(app, &flavors?, &find::all(app).await?);
+        if app.out.is_terminal() && !app.out.structured() {
+            live.show(&app.out, &text(app, &view))?;
+        } else if app.out.structured() {
+            app.out.json(&view)?;
+        } else {
+            app.out.print(&text(app, &view))?;
+        }
+    }
+    Ok(())
+}
+
+fn view(app: &App, flavors: &[DevServerFlavor], servers: &[Glance]) -> View {
+    let holds = |server: &&Glance| {
+        matches!(server.phase(), Some(Phase::Starting | Phase::Running | Phase::Hibernating | Phase::Stopping))
+    };
+    let held = |flavor: Option<&str>| -> u32 {
+        let mine = servers.iter().filter(holds).filter(|server| flavor.is_none() || server.flavor() == flavor);
+        mine.map(|server| server.spec.count.unwrap_or(0) * server.nodes()).sum()
+    };
+    let mut gpus = Amount::default();
+    let mut parts = Vec::new();
+    for flavor in flavors {
+        let status = flavor.status.clone().unwrap_or_default();
+        let (total, free) = (status.total.unwrap_or(0), status.free.unwrap_or(0));
+        let name = flavor.name_any();
+        if flavor.spec.device.is_some() {
+            gpus.total += total;
+            gpus.free += free;
+        }
+        let held = held(Some(&name));
+        parts.push(Part {
+            name,
+            total,
+            free,
+            used: total - free,
+            queue_length: status.queue_length.unwrap_or(0),
+            held,
+        });
+    }
+    gpus.used = gpus.total - gpus.free;
+    let mut by_phase = BTreeMap::new();
+    for server in servers.iter().filter(|server| !server.ended()) {
+        *by_phase.entry(server.phase_word().to_owned()).or_insert(0) += 1;
+    }
+    View {
+        context: app.place().context.clone(),
+        namespace: app.place().namespace.clone(),
+        queue_length: parts.iter().map(|part| part.queue_length).sum(),
+        gpus,
+        servers: by_phase,
+        gpus_held: held(None),
+        flavors: parts,
+    }
+}
+
+fn text(app: &App, view: &View) -> String {
+    let mut table = Table::new([
+        Column::new("FLAVOR"),
+        Column::new("TOTAL"),
+        Column::new("FREE"),
+        Column::new("USED"),
+        Column::new("QUEUE"),
+        Column::new("YOURS").spare(1),
+    ]);
+    for part in &view.flavors {
+        let yours = if part.held == 0 { String::new() } else { part.held.to_string() };
+        let amounts = [part.total, part.free, part.used, part.queue_length].map(|amount| amount.to_string());
+        let [total, free, used, queue] = amounts;
+        table.row([part.name.clone().into(), total.into(), free.into(), used.into(), queue.into(), yours.into()]);
+    }
+    let mine: Vec<String> =
+        view.servers.iter().map(|(phase, count)| format!("{count} {}", phase.to_lowercase())).collect();
+    let mine = if mine.is_empty() { "none".to_owned() } else { mine.join(", ") };
+    let held = match view.gpus_held {
+        0 => String::new(),
+        1 => ", holding 1 GPU".to_owned(),
+        held => format!(", holding {held} GPUs"),
+    };
+    format!(
+        "Cluster  {}: {} of {} GPUs free, {} waiting\nYours    {mine}{held}\n\n{}",
+        view.context,
+        view.gpus.free,
+        view.gpus.total,
+        view.queue_length,
+        app.out.rendered(&table)
+    )
+}

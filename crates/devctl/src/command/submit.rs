@@ -1,0 +1,120 @@
+//! `devctl submit`: a command on a server of its own. Reserve, copy there, run, copy back, give back; ends with what the
+//! command ended with.
+
+mod sync;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::ssh::Visit;
+use crate::app::App;
+use crate::args::Submit;
+use crate::failure::{Failure, Kind, Result};
+use crate::glance::Glance;
+use crate::reserve;
+use crate::ssh::arrive::{Patience, arrive};
+use crate::ssh::quote;
+use crate::ssh::route::Wishes;
+use crate::wait::{self, Interrupt};
+use sync::Sync;
+
+pub async fn run(app: &App, args: Submit) -> Result<()> {
+    let directory = directory(&args)?;
+    let wanted = reserve::prepare(app, args.name.as_deref(), &args.request, &[]).await?;
+    let server = reserve::create(app, &wanted, args.dry_run).await?;
+    if args.dry_run {
+        app.talk.say("Nothing was asked for: this is what would be, and the cluster would take it.");
+        return app.out.yaml(&wanted);
+    }
+    let ended = unless_interrupted(job(app, &args, &directory, server.name())).await?;
+    // Ctrl-\ while waiting means that it should go on, as with create.
+    let left = matches!(&ended, Ended::ByItself(Err(failure)) if failure.kind == Kind::Interrupted);
+    let given_back = if left { Ok(()) } else { give_back(app, &args, &server).await };
+    match ended {
+        Ended::ByItself(Ok(0)) => given_back,
+        Ended::ByItself(Ok(code)) => Err(Failure::remote(code)),
+        Ended::ByItself(Err(failure)) | Ended::Interrupted(failure) => Err(failure),
+    }
+}
+
+/// What became of the job. A code is the command's.
+enum Ended {
+    ByItself(Result<u8>),
+    Interrupted(Failure),
+}
+
+/// Everything between having a name and giving it back; ends with the command's code.
+async fn job(app: &App, args: &Submit, directory: &Path, name: &str) -> Result<u8> {
+    wait::until_ready(app, name, Interrupt::Leaves, Some(args.timeout.into())).await?;
+    let there = arrive(app, Some(name), 0, Patience { no_wake: true, limit: None }).await?;
+    let sync = Sync::new(app, &there, directory, &args.exclude).await?;
+    if !args.no_push {
+        app.talk.say(format!("Copying {} to {name}", directory.display()));
+        sync.push().await?;
+    }
+    app.talk.step("copying there");
+    app.talk.say(format!("Running on {name}: {}", quote::line(&args.command)));
+    let code = visit(&sync, args).code(app, &there).await?;
+    app.talk.step("running");
+    if !args.no_pull {
+        app.talk.say(format!("Copying back to {}", directory.display()));
+        let pulled = sync.pull().await;
+        app.talk.step("copying back");
+        // The command's own end matters more than what became of its files.
+        match (code, pulled) {
+            (0, pulled) => pulled?,
+            (_, Err(failure)) => app.talk.say(format!("warning: {failure}")),
+            (_, Ok(())) => {}
+        }
+    }
+    Ok(code)
+}
+
+/// In a login shell, as people have it when they come in by hand.
+fn visit(sync: &Sync, args: &Submit) -> Visit {
+    let script = quote::line(&args.command);
+    let line = format!("cd {} && exec \"${{SHELL:-/bin/sh}}\" -lc {}", quote::word(sync.there()), quote::word(&script));
+    Visit { options: vec!["-T".to_owned()], wishes: Wishes::default(), line: Some(line) }
+}
+
+/// The server goes whatever happened, unless it is to be kept.
+async fn give_back(app: &App, args: &Submit, server: &Glance) -> Result<()> {
+    let name = server.name();
+    if args.keep {
+        app.talk.say(format!("{name} goes on. devctl ssh {name} gets you in, devctl delete {name} ends it."));
+        return Ok(());
+    }
+    let ended = app.backend.change(name, json!({"spec": {"desired": "Ended"}}), None, false).await;
+    ended.map_err(|failure| {
+        let failure = failure.while_doing(format!("{name} could not be given back"));
+        failure.advise(format!("End it by hand: devctl delete {name}"))
+    })?;
+    app.talk.say(format!("{name} was given back"));
+    Ok(())
+}
+
+/// Whoever is interrupted still gives back what they took.
+async fn unless_interrupted(job: impl Future<Output = Result<u8>>) -> Result<Ended> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be watched: {error}")));
+    let (mut interrupt, mut terminate, mut hang_up) =
+        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
+    Ok(tokio::select! {
+        // A child that the terminal interrupted with us ends in this very moment too.
+        biased;
+        _ = interrupt.recv() => Ended::Interrupted(Failure::interrupted("interrupted")),
+        _ = terminate.recv() => Ended::Interrupted(Failure::remote(128 + 15)),
+        _ = hang_up.recv() => Ended::Interrupted(Failure::remote(128 + 1)),
+        outcome = job => Ended::ByItself(outcome),
+    })
+}
+
+fn directory(args: &Submit) -> Result<PathBuf> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        Failure::usage(format!("{} cannot be copied: {error}", args.dir.display()))
+            .advise("Name a directory with --dir, or copy nothing: --no-push --no-pull.")
+    };
+    let directory = args.dir.canonicalize().map_err(|error| wrong(&error))?;
+    if directory.is_dir() { Ok(directory) } else { Err(wrong(&"it is no directory")) }
+}

@@ -1,0 +1,238 @@
+//! What there is to choose from, and how it is said. Pure.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use odc_api::duration::Duration;
+use odc_api::v1alpha1::DevServerFlavor;
+
+use crate::command::avail;
+use crate::command::list;
+use crate::glance::Glance;
+
+/// A line to choose, and why it cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub text: String,
+    /// Its place in what the lines were made of.
+    pub index: usize,
+    pub refusal: Option<String>,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Beside a row stands the mark of the chosen one, and a terminal breaks a line that fills it.
+const MARGIN: usize = 4;
+
+/// A title and a line for each flavor, aligned.
+pub fn flavors(flavors: &[DevServerFlavor], me: Option<&str>, spot: bool, width: usize) -> (String, Vec<Row>) {
+    let shown: Vec<usize> = (0..flavors.len()).filter(|index| spot || !flavors[*index].spec.spot).collect();
+    let table = avail::table(shown.iter().map(|index| &flavors[*index]));
+    let text = plain(&table.render(false, true, Some(width.saturating_sub(MARGIN))));
+    let mut lines = text.lines();
+    let title = lines.next().unwrap_or_default().to_owned();
+    let rows = lines.zip(shown).map(|(line, index)| {
+        let flavor = &flavors[index];
+        let allowed = |name: &str| {
+            flavor.spec.maintenance.as_ref().is_some_and(|pause| pause.allow.iter().any(|user| user.as_str() == name))
+        };
+        let pause = flavor.spec.maintenance.as_ref().filter(|_| !me.is_some_and(allowed));
+        let refusal = pause.map(|pause| format!("{} is in maintenance: {}", flavor.name_any(), pause.message));
+        Row { text: line.to_owned(), index, refusal }
+    });
+    (title, rows.collect())
+}
+
+/// Servers to choose from, as in a list.
+pub fn servers(servers: &[Glance], width: usize, now: Timestamp) -> Vec<Row> {
+    let text = plain(&list::table(servers, false, now).render(false, false, Some(width.saturating_sub(MARGIN))));
+    text.lines().enumerate().map(|(index, line)| Row { text: line.to_owned(), index, refusal: None }).collect()
+}
+
+/// So many GPUs on so many nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub gpus: u32,
+    pub nodes: u32,
+    pub remark: String,
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match (self.gpus, self.nodes) {
+            (0, _) => "none".to_owned(),
+            (gpus, 1) => gpus.to_string(),
+            (gpus, nodes) => format!("{} on {nodes} nodes", gpus * nodes),
+        };
+        if self.remark.is_empty() { f.write_str(&what) } else { write!(f, "{what:<16}  {}", self.remark) }
+    }
+}
+
+/// The largest gang that is offered; larger ones are asked for with flags.
+const MOST_NODES: u32 = 6;
+
+/// What a flavor offers, each with whether it would start now. When it would start otherwise nobody in this mode knows,
+/// so nothing is promised.
+pub fn counts(flavor: &DevServerFlavor) -> Vec<Count> {
+    let Some(device) = &flavor.spec.device else { return Vec::new() };
+    let status = flavor.status.clone().unwrap_or_default();
+    let block = status.largest_block.unwrap_or(0);
+    let mut offered: Vec<u32> = if device.counts.is_empty() { powers(device.per_node) } else { device.counts.clone() };
+    offered.sort_unstable();
+    let single = offered.into_iter().map(|gpus| {
+        let remark = if i64::from(gpus) <= block {
+            "free now".to_owned()
+        } else if status.free.unwrap_or(0) >= i64::from(gpus) {
+            "waits: enough are free, but not on one node".to_owned()
+        } else {
+            waits(status.free, status.queue_length)
+        };
+        Count { gpus, nodes: 1, remark }
+    });
+    let nodes = status.total.unwrap_or(0) / i64::from(device.per_node);
+    let gangs = (2..=MOST_NODES).filter(move |size| i64::from(*size) <= nodes).map(|nodes| {
+        let free = i64::from(nodes) <= status.whole_nodes_free.unwrap_or(0);
+        let remark = if free { "free now".to_owned() } else { waits(status.free, status.queue_length) };
+        Count { gpus: device.per_node, nodes, remark }
+    });
+    single.chain(gangs).collect()
+}
+
+fn waits(free: Option<i64>, queue: Option<i64>) -> String {
+    match queue.unwrap_or(0) {
+        0 => format!("waits: {} free", free.unwrap_or(0)),
+        before => format!("waits: {} free, {before} before you", free.unwrap_or(0)),
+    }
+}
+
+fn powers(most: u32) -> Vec<u32> {
+    let mut all: Vec<u32> =
+        std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count <= most).collect();
+    if all.last() != Some(&most) {
+        all.push(most);
+    }
+    all
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preset {
+    pub length: Duration,
+    pub usual: bool,
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hours = self.length.as_std().as_secs() / 3600;
+        match hours {
+            720 => f.write_str("30 days"),
+            168 => f.write_str("7 days"),
+            48 => f.write_str("2 days"),
+            _ => self.length.fmt(f),
+        }
+    }
+}
+
+const MINUTES: &[u64] = &[15, 30, 60, 120, 240, 480, 720, 1440];
+/// Machines without GPUs may be kept for long.
+const LONGER: &[u64] = &[2880, 10_080, 43_200];
+const USUAL: u64 = 480;
+
+/// Lengths that the flavor's limits allow.
+pub fn lifetimes(flavor: &DevServerFlavor) -> Vec<Preset> {
+    let longer: &[u64] = if flavor.spec.device.is_none() { LONGER } else { &[] };
+    let limits = &flavor.spec.limits;
+    let most = [limits.lifetime, limits.total].into_iter().flatten().min();
+    let preset = |minutes: &u64| Preset {
+        length: Duration::from_std(std::time::Duration::from_secs(minutes * 60)),
+        usual: *minutes == USUAL,
+    };
+    let all = MINUTES.iter().chain(longer).map(preset);
+    let allowed: Vec<Preset> = all.filter(|preset| most.is_none_or(|most| preset.length <= most)).collect();
+    if allowed.iter().any(|preset| preset.usual) || allowed.is_empty() {
+        return allowed;
+    }
+    // A flavor for less than the usual time: the longest it allows.
+    let last = allowed.len() - 1;
+    allowed.into_iter().enumerate().map(|(at, preset)| Preset { usual: at == last, ..preset }).collect()
+}
+
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use odc_api::v1alpha1::{DevServerFlavorStatus, Maintenance};
+
+    use super::*;
+
+    fn gpu(free: i64, block: i64, whole: i64, queue: i64) -> DevServerFlavor {
+        let mut flavor = DevServerFlavor::test();
+        flavor.status = Some(DevServerFlavorStatus {
+            total: Some(16),
+            free: Some(free),
+            largest_block: Some(block),
+            whole_nodes_free: Some(whole),
+            queue_length: Some(queue),
+            ..DevServerFlavorStatus::default()
+        });
+        flavor
+    }
+
+    fn said(flavor: &DevServerFlavor) -> Vec<String> {
+        counts(flavor).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn counts_say_what_is_free_and_promise_nothing_else() {
+        let all = said(&gpu(6, 3, 0, 0));
+        assert_eq!(all[0], "1                 free now");
+        assert_eq!(all[2], "4                 waits: enough are free, but not on one node");
+        assert_eq!(all[3], "8                 waits: 6 free");
+        assert_eq!(all[4], "16 on 2 nodes     waits: 6 free");
+        assert_eq!(said(&gpu(0, 0, 0, 3))[0], "1                 waits: 0 free, 3 before you");
+        assert_eq!(said(&gpu(16, 8, 2, 0)).last().unwrap(), "16 on 2 nodes     free now");
+        assert!(counts(&DevServerFlavor::test_cpu()).is_empty());
+    }
+
+    #[test]
+    fn a_flavor_in_maintenance_is_shown_and_refused_but_for_those_allowed() {
+        let mut paused = gpu(8, 8, 1, 0);
+        paused.spec.maintenance =
+            Some(Maintenance { message: "New drivers.".into(), allow: vec!["bob".parse().unwrap()] });
+        let all = [paused];
+        let refusal = |me| flavors(&all, Some(me), false, 80).1[0].refusal.clone();
+        assert_eq!(refusal("ada").as_deref(), Some("flavor-gpu is in maintenance: New drivers."));
+        assert_eq!(refusal("bob"), None);
+    }
+
+    #[test]
+    fn spot_flavors_are_hidden_until_asked_for() {
+        let mut spot = gpu(8, 8, 1, 0);
+        spot.spec.spot = true;
+        let all = [DevServerFlavor::test_cpu(), spot];
+        assert_eq!(flavors(&all, None, false, 80).1.len(), 1);
+        assert_eq!(flavors(&all, None, true, 80).1.iter().map(|row| row.index).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn presets_keep_to_the_limits_and_know_the_usual() {
+        let said = |flavor: &DevServerFlavor| lifetimes(flavor).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(said(&DevServerFlavor::test()), ["15m", "30m", "1h", "2h", "4h", "8h", "12h", "24h"]);
+        assert_eq!(said(&DevServerFlavor::test_cpu())[8..], ["2 days", "7 days", "30 days"]);
+        let short = lifetimes(&DevServerFlavor::test().limits("4h", "4h", "4h"));
+        assert!(short.last().unwrap().usual && short.len() == 5);
+        assert!(lifetimes(&DevServerFlavor::test())[5].usual);
+    }
+
+    #[test]
+    fn counts_without_a_list_are_powers_and_the_whole_node() {
+        assert_eq!(powers(8), [1, 2, 4, 8]);
+        assert_eq!(powers(6), [1, 2, 4, 6]);
+    }
+}

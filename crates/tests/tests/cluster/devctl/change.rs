@@ -1,0 +1,241 @@
+//! What devctl does, answered by the real operator on simulated nodes.
+
+use odc_api::duration::Duration;
+use odc_api::v1alpha1::{Desired, DevServer, DevServerUser, Phase, Team};
+use odc_tests::{odc, person};
+use serde_json::{Value, json};
+
+use super::scene::{Machine, Said, with_scene};
+use crate::operator::stage::{NAMESPACE, Stage, with_stage};
+
+/// The operator at work, and ada at her machine.
+async fn with_ada(test: impl AsyncFnOnce(&Stage<'_>, &Machine) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    with_stage(async |stage| {
+        let _operator = stage.operator().await?;
+        let machine = Machine::new()?;
+        let client = &stage.plane.client;
+        person::join(client, &stage.plane.kubeconfig, "ada", &machine.kubeconfig("ada")).await?;
+        test(stage, &machine).await
+    })
+    .await
+}
+
+async fn ada(machine: &Machine, words: &[&str]) -> anyhow::Result<Said> {
+    machine.devctl("ada", words).await
+}
+
+fn status_lifetime(server: &DevServer) -> Option<Duration> {
+    server.status.as_ref().and_then(|status| status.lifetime).map(|lifetime| lifetime.granted)
+}
+
+#[tokio::test]
+async fn a_server_from_the_first_word_to_the_last() -> anyhow::Result<()> {
+    with_ada(async |stage, machine| {
+        stage.claim("home").await?;
+        let limits = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServerFlavor", "metadata": {"name": "gpu"},
+            "spec": {"limits": {"lifetime": "8h", "extension": "4h", "total": "10h"}, "privilege": "Sudo", "default": false,
+                "device": {"resource": "nvidia.com/gpu", "perNode": 8}, "resources": {"per": "Server", "cpu": "100m", "memory": "64Mi"}}});
+        odc::apply(&stage.plane.client, &limits).await?;
+
+        let words = ["create", "box", "-t", "GPU", "-g", "2", "--home-claim", "home", "--wait", "-o", "json", "--user", "bob"];
+        let made = ada(machine, &words).await?;
+        assert!(made.err.contains("box: granted on node-"), "{}", made.err);
+        let made: Value = serde_json::from_str(&made.good()?)?;
+        assert_eq!((&made["phase"], &made["gpus"], &made["home"]["claim"]), (&json!("Running"), &json!(2), &json!("home")));
+        let server = stage.servers.get("box").await?;
+        assert_eq!(server.spec.access.keys.len(), 1, "the person's own key goes along");
+        let managers = server.metadata.managed_fields.unwrap_or_default();
+        assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("devctl")), "{managers:?}");
+
+        // What the limits leave is what is printed.
+        let said = ada(machine, &["extend", "box", "1h"]).await?;
+        assert_eq!(status_lifetime(&stage.servers.get("box").await?), Some(Duration::hours(9)));
+        assert!(said.good()?.contains("box runs until "));
+        let said = ada(machine, &["extend", "b", "4h"]).await?;
+        assert!(said.err.contains("gpu allows no more than 10h, so box got 60m more."), "{}", said.err);
+        said.good()?;
+        let said = ada(machine, &["extend", "box", "1h"]).await?;
+        assert_eq!(said.code, Some(5));
+        assert!(said.err.contains("box cannot be extended: gpu allows no more than the 10h it has"), "{}", said.err);
+
+        let said = ada(machine, &["hibernate", "box"]).await?;
+        assert!(said.err.contains("box sleeps; its home is kept"), "{}", said.err);
+        assert_eq!(stage.servers.get("box").await?.spec.desired, Desired::Hibernated);
+        let said = ada(machine, &["wake", "box"]).await?;
+        assert!(said.good()?.contains("box is ready: gpu, 2 GPUs on node-"));
+        assert_eq!(stage.servers.get("box").await?.spec.desired, Desired::Running);
+
+        let words = ["edit", "box", "--enable-jupyter", "--add-user", "eve", "--remove-user", "bob", "--add-port", "app=8000", "--idle", "1h"];
+        ada(machine, &words).await?.good()?;
+        let access = stage.servers.get("box").await?.spec.access;
+        assert!(access.jupyter && access.users.len() == 1 && access.users[0].as_str() == "eve" && access.ports[0].port == 8000);
+        assert_eq!(access.keys.len(), 1, "what was not said stays");
+
+        let said = ada(machine, &["create", "box", "--no-persist"]).await?;
+        assert_eq!(said.code, Some(5), "a living namesake is in the way: {}", said.err);
+        ada(machine, &["delete", "box", "--wait"]).await?.good()?;
+        let ended = stage.until_phase("box", Phase::Cancelled).await?;
+        let said = ada(machine, &["create", "box", "--no-persist", "-t", "cpu"]).await?;
+        assert_eq!(said.good()?, "box\n");
+        let new = stage.until_phase("box", Phase::Running).await?;
+        assert_ne!(new.metadata.uid, ended.metadata.uid, "an ended namesake is replaced");
+        ada(machine, &["delete", "box", "--purge", "--wait", "--yes"]).await?.good()?;
+        assert_eq!(stage.servers.get_opt("box").await?, None);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_is_only_tried_changes_nothing() -> anyhow::Result<()> {
+    with_ada(async |stage, machine| {
+        stage.create("box", json!({"home": {"claim": "home"}, "idle": {"action": "Hibernate"}})).await?;
+        let before = stage.until("box", "looked at", |server| server.status.is_some()).await?.spec;
+        for words in [
+            &["create", "new", "--no-persist", "--dry-run", "-t", "cpu"][..],
+            &["extend", "box", "2h", "--dry-run"],
+            &["hibernate", "box", "--dry-run"],
+            &["edit", "box", "--add-user", "bob", "--extend", "1h", "--dry-run"],
+            &["delete", "box", "--dry-run"],
+            &["delete", "box", "--purge", "--dry-run"],
+        ] {
+            ada(machine, words).await?.good().map_err(|error| error.context(words.join(" ")))?;
+        }
+        assert_eq!(stage.servers.get("box").await?.spec, before);
+        assert_eq!(stage.servers.get_opt("new").await?, None);
+        // The cluster looks at it all the same.
+        let said = ada(machine, &["create", "new", "--no-persist", "--dry-run", "-e", "ODC_X=1"]).await?;
+        assert_eq!(said.code, Some(2), "{}", said.err);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn settings_stand_in_for_flags() -> anyhow::Result<()> {
+    with_ada(async |stage, machine| {
+        for (key, value) in
+            [("create.flavor", "gpu"), ("create.gpus", "4"), ("create.lifetime", "2h"), ("create.homeSize", "3Gi")]
+        {
+            ada(machine, &["config", "set", key, value]).await?.good()?;
+        }
+        ada(machine, &["create", "one"]).await?.good()?;
+        let one = stage.servers.get("one").await?.spec;
+        assert_eq!(
+            (one.flavor.map(String::from).as_deref(), one.count, one.lifetime),
+            (Some("gpu"), Some(4), Duration::hours(2))
+        );
+        std::fs::write(machine.home("ada").join(".devctl.yaml"), "create: {flavor: cpu, lifetime: 1h}\n")?;
+        ada(machine, &["create", "two", "--time", "30m"]).await?.good()?;
+        let two = stage.servers.get("two").await?.spec;
+        assert_eq!(
+            (two.flavor.map(String::from).as_deref(), two.count, two.lifetime),
+            (Some("cpu"), None, Duration::minutes(30))
+        );
+
+        let view: Value = serde_json::from_str(&ada(machine, &["config", "view", "-o", "json"]).await?.good()?)?;
+        let row = |key: &str| {
+            view.as_array().into_iter().flatten().find(|row| row["key"] == key).cloned().unwrap_or_default()
+        };
+        assert!(row("create.flavor")["from"].as_str().unwrap_or_default().ends_with(".devctl.yaml"), "{view}");
+        assert_eq!(row("create.homeSize")["value"], "3Gi");
+        ada(machine, &["config", "unset", "create.homeSize"]).await?.good()?;
+
+        let kubeconfig = machine.kubeconfig("ada");
+        let words =
+            ["config", "set-context", "work", "--from", kubeconfig.to_str().unwrap_or_default(), "--in", NAMESPACE];
+        ada(machine, &words).await?.good()?;
+        ada(machine, &["config", "use", "work"]).await?.good()?;
+        let contexts = ada(machine, &["config", "contexts"]).await?.good()?;
+        assert!(contexts.lines().any(|line| line.starts_with("*   work")), "{contexts}");
+        // The context alone is enough now.
+        let mut command = machine.command("ada", &["list", "-o", "name"])?;
+        command.env_remove("KUBECONFIG");
+        let output = tokio::process::Command::from(command).output().await?;
+        assert_eq!(String::from_utf8(output.stdout)?, "one\ntwo\n");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn administrators_manage_users_teams_and_flavors() -> anyhow::Result<()> {
+    with_ada(async |stage, machine| {
+        std::fs::copy(&stage.plane.kubeconfig, machine.kubeconfig("admin"))?;
+        let admin = async |words: &[&str]| {
+            let said = machine.devctl("admin", words).await?;
+            said.good().map_err(|error| error.context(words.join(" ")))
+        };
+        let key = machine.home("admin").join(".ssh/id_ed25519.pub");
+        let key = key.to_str().unwrap_or_default();
+        admin(&["admin", "user", "create", "carl", "--display", "Carl", "--devices", "8", "--key", key]).await?;
+        stage.user_ready("carl").await?;
+        admin(&["admin", "user", "create", "carl", "--role", "auditor"]).await?;
+        let users: kube::Api<DevServerUser> = kube::Api::all(stage.plane.client.clone());
+        let carl = users.get("carl").await?.spec;
+        assert_eq!((carl.quota.devices, carl.keys.len(), carl.role), (Some(8), 1, odc_api::v1alpha1::Role::Auditor));
+        admin(&["admin", "user", "create", "carl", "--role", "user"]).await?;
+        stage.user_ready("carl").await?;
+
+        admin(&["admin", "team", "create", "vision", "--weight", "3"]).await?;
+        admin(&["admin", "team", "add", "vision", "carl", "ada"]).await?;
+        admin(&["admin", "team", "remove", "vision", "ada"]).await?;
+        let teams: kube::Api<Team> = kube::Api::all(stage.plane.client.clone());
+        let vision = teams.get("vision").await?.spec;
+        assert_eq!((vision.weight, vision.members.len()), (3, 1));
+        assert!(admin(&["admin", "team", "list"]).await?.contains("carl"));
+
+        admin(&["admin", "flavor", "maintenance", "gpu", "--message", "New drivers.", "--allow", "ada"]).await?;
+        assert!(admin(&["avail"]).await?.contains("MAINTENANCE: New drivers."));
+        admin(&["admin", "flavor", "maintenance", "gpu", "--end"]).await?;
+        admin(&["admin", "flavor", "default", "gpu"]).await?;
+        let flavors = admin(&["flavors"]).await?;
+        assert!(flavors.contains("gpu (default)") && !flavors.contains("cpu (default)"), "{flavors}");
+        let manifest = machine.home("admin").join("flavors.yaml");
+        std::fs::write(&manifest, "apiVersion: odc.dev/v1alpha1\nkind: DevServerFlavor\nmetadata: {name: tiny}\nspec: {resources: {per: Server, cpu: 100m, memory: 1Gi}}\n")?;
+        admin(&["admin", "flavor", "apply", "-f", manifest.to_str().unwrap_or_default()]).await?;
+        std::fs::write(&manifest, "apiVersion: odc.dev/v1alpha1\nkind: DevServerFlavor\nmetadata: {name: tiny}\nspec: {resources: {per: Device, cpu: 100m, memory: 1Gi}}\n")?;
+        let said = machine.devctl("admin", &["admin", "flavor", "apply", "-f", manifest.to_str().unwrap_or_default()]).await?;
+        assert_eq!((said.code, said.err.contains("resources.per")), (Some(2), true), "{}", said.err);
+
+        // With what it prints, the new user can work; the old one may not manage anybody.
+        let file = machine.kubeconfig("carl");
+        admin(&["admin", "user", "kubeconfig", "carl", "--file", file.to_str().unwrap_or_default()]).await?;
+        machine.devctl("carl", &["create", "mine", "--no-persist", "-t", "cpu"]).await?.good()?;
+        assert_eq!(machine.devctl("carl", &["list", "-o", "name"]).await?.good()?, "mine\n");
+        assert_eq!(machine.devctl("carl", &["admin", "user", "list"]).await?.code, Some(4));
+
+        let said = machine.devctl("admin", &["admin", "user", "delete", "carl"]).await?;
+        assert_eq!((said.code, said.err.contains("--yes")), (Some(2), true), "{}", said.err);
+        admin(&["admin", "user", "delete", "carl", "--yes"]).await?;
+        admin(&["admin", "flavor", "delete", "tiny", "--yes"]).await?;
+        admin(&["admin", "team", "delete", "vision", "--yes"]).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn names_complete_as_they_are_now() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let complete = |words: &[&str]| -> anyhow::Result<String> {
+            let mut command = scene.machine.command("ada", &[])?;
+            command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
+            command.env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9").env("_CLAP_COMPLETE_SPACE", "true");
+            let output = command.arg("--").args(words).output()?;
+            Ok(String::from_utf8(output.stdout)?)
+        };
+        let servers = complete(&["devctl", "ssh", "b"])?;
+        assert_eq!(servers.lines().collect::<Vec<_>>(), ["box", "broken"]);
+        assert_eq!(complete(&["devctl", "avail", "h"])?.lines().collect::<Vec<_>>(), ["h100"]);
+        assert!(complete(&["devctl", "hib"])?.contains("hibernate"));
+        assert!(complete(&["devctl", "config", "set", "create.f"])?.contains("create.flavor"));
+        for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+            let script = scene.machine.devctl("ada", &["completion", shell]).await?.good()?;
+            assert!(script.contains("COMPLETE"), "{shell}: {script}");
+        }
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,112 @@
+//! What devctl prints, in every form.
+
+use odc_tests::terminal::Terminal;
+use serde_json::Value;
+
+use super::scene::{Scene, steady, with_scene};
+
+/// What a command prints on a terminal of this width.
+fn on_terminal(scene: &Scene<'_>, words: &[&str], columns: u16) -> anyhow::Result<String> {
+    let terminal = Terminal::start(&scene.machine.command("ada", words)?, columns, 60)?;
+    let (code, screen) = terminal.end()?;
+    anyhow::ensure!(code == Some(0), "{words:?} ended with {code:?}:\n{screen}");
+    // Links are not cut, or nobody could follow them.
+    let tables = screen.lines().filter(|line| !line.contains("://") && !line.contains("ssh-ed25519"));
+    let longest = tables.map(|line| line.chars().count()).max().unwrap_or(0);
+    anyhow::ensure!(longest <= usize::from(columns), "a line is too long:\n{screen}");
+    steady(&screen)
+}
+
+#[tokio::test]
+async fn tables_fit_narrow_and_wide_terminals() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        for (name, words) in [
+            ("list", &["list"][..]),
+            ("list_all", &["list", "--all"]),
+            ("show", &["show", "box", "--offline"]),
+            ("avail", &["avail"]),
+            ("flavors", &["flavors"]),
+            ("queue", &["queue"]),
+            ("status", &["status"]),
+            ("debug", &["debug", "broken"]),
+        ] {
+            for columns in [80, 200] {
+                insta::assert_snapshot!(format!("{name}_{columns}"), on_terminal(scene, words, columns)?);
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn data_has_every_form_and_talk_keeps_away_from_it() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let ada = async |words: &[&str]| scene.machine.devctl("ada", words).await;
+        insta::assert_snapshot!("list_plain", steady(&ada(&["list"]).await?.good()?)?);
+        insta::assert_snapshot!("list_wide", steady(&ada(&["list", "-o", "wide"]).await?.good()?)?);
+        insta::assert_snapshot!("list_yaml", steady(&ada(&["list", "train", "-o", "yaml"]).await?.good()?)?);
+        for (name, words) in [
+            ("list_json", &["list", "box", "train", "notes", "broken", "-o", "json"][..]),
+            ("show_json", &["show", "broken", "-o", "json"]),
+            ("debug_json", &["debug", "refused", "-o", "json"]),
+            ("avail_json", &["avail", "h100", "-o", "json"]),
+            ("flavors_json", &["flavors", "h100", "-o", "json"]),
+            ("queue_json", &["queue", "-o", "json"]),
+            ("status_json", &["status", "-o", "json"]),
+        ] {
+            let said = ada(words).await?;
+            assert_eq!(said.err, "", "{words:?}");
+            let value: Value = serde_json::from_str(&said.good()?)?;
+            insta::assert_snapshot!(name, steady(&serde_json::to_string_pretty(&value)?)?);
+        }
+        assert_eq!(ada(&["list", "-o", "name"]).await?.good()?, "box\nbroken\nnotes\nrefused\ntrain\n");
+        assert_eq!(ada(&["list", "-q"]).await?.good()?, "box\nbroken\nnotes\nrefused\ntrain\n");
+        assert_eq!(ada(&["list", "--status", "queued,failed", "-o", "name"]).await?.good()?, "broken\ntrain\n");
+        assert_eq!(ada(&["list", "--all", "-o", "name", "lo"]).await?.good()?, "long-gone\n");
+        let headless = ada(&["list", "--no-headers", "box"]).await?.good()?;
+        assert!(headless.starts_with("box ") && headless.lines().count() == 1, "{headless}");
+        // Nothing to show is nothing on standard output, and a word beside it.
+        let none = scene.machine.devctl("bob", &["queue"]).await?;
+        assert_eq!((none.out.as_str(), none.err.as_str(), none.code), ("", "None of your servers waits.\n", Some(0)));
+        let unseen = scene.machine.devctl("ada", &["list", "zzz"]).await?;
+        assert_eq!((unseen.out.as_str(), unseen.err.as_str()), ("", "No server fits.\n"));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn nobody_is_coloured_who_does_not_want_to_be() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let screen = |variables: &[(&str, &str)], words: &[&str]| -> anyhow::Result<Vec<u8>> {
+            let mut command = scene.machine.command("ada", words)?;
+            command.envs(variables.iter().copied());
+            Ok(command.output()?.stdout)
+        };
+        for variables in [&[][..], &[("NO_COLOR", "1")], &[("TERM", "dumb")]] {
+            assert!(!screen(variables, &["list"])?.contains(&0x1b), "{variables:?}");
+        }
+        assert!(screen(&[("CLICOLOR_FORCE", "1")], &["list"])?.contains(&0x1b));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_reader_who_has_seen_enough_is_no_error() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let mut command = scene.machine.command("ada", &["list", "-o", "json"])?;
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn()?;
+        drop(child.stdout.take());
+        let output = child.wait_with_output()?;
+        assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+        Ok(())
+    })
+    .await
+}

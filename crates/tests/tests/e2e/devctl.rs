@@ -1,0 +1,8 @@
+//! devctl as people use it: its real executable, with the rights of a user and no more.
+
+mod life;
+mod person;
+mod submit;
+mod terminal;
+mod trouble;
+mod ways;
