@@ -42,6 +42,9 @@ struct Settings {
     /// Address for /livez, /readyz and /metrics [default: [::]:9090]
     #[arg(long, env = "ODC_METRICS_ADDRESS", value_name = "ADDRESS")]
     metrics_address: Option<SocketAddr>,
+    /// Address at which the API server finds queue.odc.dev, such as the pod's own; without one it is not served
+    #[arg(long, env = "ODC_QUEUE_ADDRESS", value_name = "ADDRESS")]
+    queue_address: Option<SocketAddr>,
     /// How long a server may still be extended after its time is used up [default: 2m]
     #[arg(long, env = "ODC_EXPIRY_GRACE", value_name = "DURATION")]
     expiry_grace: Option<Duration>,
@@ -74,6 +77,8 @@ pub struct Config {
     pub namespace: String,
     pub service_account: String,
     pub metrics_address: SocketAddr,
+    /// Where `queue.odc.dev` is served.
+    pub queue_api: Option<SocketAddr>,
     pub server: devserver::Settings,
     pub closed_ranges: Vec<Cidr>,
     pub plain_registries: Vec<String>,
@@ -116,6 +121,7 @@ impl Config {
             namespace: first.namespace.or(second.namespace).unwrap_or_else(|| namespace::SYSTEM.into()),
             service_account: first.service_account.or(second.service_account).unwrap_or_else(|| "odc-operator".into()),
             metrics_address: first.metrics_address.or(second.metrics_address).unwrap_or(EVERYWHERE),
+            queue_api: first.queue_address.or(second.queue_address),
             server,
             plain_registries: first.plain_registries.or(second.plain_registries).unwrap_or_default(),
             closed_ranges: ranges.context("reading the closed ranges")?,
