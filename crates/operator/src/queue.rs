@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use odc_api::v1alpha1::DevServer;
+use odc_core::grants::{self, Decision, Policy, Refusals, What};
 use odc_core::plan::Again;
-use odc_core::scheduler::{self, Decision, Policy, Refusals, What};
 use serde_json::json;
 
 use crate::context::Context;
@@ -87,7 +87,7 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
     let snapshot = Snapshot::take(ctx, &memory.decided, |server, now| place(waiting, server, now));
     let world = snapshot.world(memory.unfit.clone());
     let policy = Policy { epoch: ctx.lead.epoch, lost_after: ctx.config.server.lost_after, ..Policy::default() };
-    let plan = scheduler::plan(&world, &policy, ctx.now());
+    let plan = grants::plan(&world, &policy, ctx.now());
     memory.unfit = plan.unfit;
     forget(memory, &snapshot);
     let competing: HashSet<&str> =
@@ -171,7 +171,7 @@ fn forget(memory: &mut Memory, snapshot: &Snapshot) {
 async fn write(
     ctx: &Context,
     snapshot: &Snapshot,
-    world: &scheduler::World<'_>,
+    world: &grants::Facts<'_>,
     batch: Vec<Decision>,
 ) -> Vec<(String, Result<DevServer, Error>)> {
     let flavors: HashMap<&str, &str> =
