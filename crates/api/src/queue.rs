@@ -1,7 +1,8 @@
 //! `queue.odc.dev`: the queue as it is this moment. The leading operator answers from memory; nothing of it is stored.
 //!
 //! What everybody may know of a flavor's queue names nobody ([`Queue`]). Who may read servers of a namespace may read
-//! their places there ([`QueueEntry`]), and who may create servers there may ask when one would start ([`DryRun`]). The
+//! their places there ([`QueueEntry`]), and when servers of each size would start ([`Availability`]); who may create
+//! servers there may ask the same about a particular one ([`DryRun`]). The
 //! API server decides that by its own roles before it passes a question on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -41,9 +42,6 @@ pub struct Queue {
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub waiting: Vec<Waiting>,
-    /// When a new request of each size would start.
-    #[serde(default)]
-    pub sizes: Vec<Size>,
     /// How well earlier promises were kept.
     #[serde(default)]
     pub calibration: Calibration,
@@ -60,6 +58,16 @@ pub struct Waiting {
     pub queued_at: Time,
     #[serde(default)]
     pub start: Start,
+}
+
+/// When servers of one flavor would start, if the user of the namespace asked now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Availability {
+    /// Named like the flavor.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub sizes: Vec<Size>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

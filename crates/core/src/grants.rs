@@ -13,6 +13,7 @@ mod fit;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod grant;
+pub mod outlook;
 #[cfg(test)]
 mod properties;
 mod queue;
@@ -38,6 +39,7 @@ pub(crate) use fit::is_open;
 
 use crate::plan::Again;
 use crate::scheduler;
+use outlook::Outlook;
 use revoke::Review;
 use room::Room;
 
@@ -71,7 +73,7 @@ impl Default for Policy {
 }
 
 /// What to write, what to remember, and when to look again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// In the order of writing: what is given back first, then what is granted from it, then what people are told. Any
     /// prefix of it is a fine place to go on from.
@@ -80,6 +82,8 @@ pub struct Plan {
     pub refused: Vec<Refusal>,
     /// All refusals that count from now on: the next world's `unfit`.
     pub unfit: Refusals,
+    /// How the queue stands if all of it is carried out.
+    pub outlook: Outlook,
     pub again: Again,
 }
 
@@ -111,31 +115,33 @@ pub fn plan(facts: &Facts<'_>, policy: &Policy, now: Timestamp) -> Plan {
     let review = revoke::review(facts, policy, now);
     let mut unfit = Refusals::holding(facts, &review.room, policy, now);
     unfit.extend(review.refused.iter().cloned());
-    let mut world = queue::world(facts, &review, &unfit, policy, now);
+    let (mut world, mut forecast) = queue::world(facts, &review, &unfit, policy, now);
     let queued = world.plan(&policy.queue, now.as_second());
     let again = review.again.or(silent(&review.room, policy, now)).or(forgiving(&unfit, policy, now));
     let again = again.or(until(queued.again, now));
     // What is said about those who wait is said of the world in which the others have started.
     for grant in &queued.grants {
         if let Some(event) = queue::started(&world, &grant.id, &grant.nodes, now) {
-            world.apply(event, policy.queue.half_life, now.as_second());
+            world.apply(event.clone(), policy.queue.half_life, now.as_second());
+            forecast.apply(&event, &world, policy.queue.half_life, now.as_second());
         }
     }
-    let decisions = decisions(&facts.in_order(), &review, &world, &queued, policy, now);
-    Plan { decisions, refused: review.refused, unfit, again }
+    let outlook = Outlook::new(world, forecast, queued.waits, policy.queue, now);
+    let decisions = decisions(&facts.in_order(), &review, &queued.grants, &outlook, policy, now);
+    Plan { decisions, refused: review.refused, unfit, outlook, again }
 }
 
 fn decisions(
     servers: &[&Server],
     review: &Review<'_>,
-    world: &scheduler::World,
-    queued: &scheduler::Plan,
+    grants: &[scheduler::Grant],
+    outlook: &Outlook,
     policy: &Policy,
     now: Timestamp,
 ) -> Vec<Decision> {
     let by_uid: BTreeMap<&str, &Server> = servers.iter().map(|server| (server.uid.as_str(), *server)).collect();
     let positions: BTreeMap<&str, i64> =
-        queued.waits.iter().filter_map(|wait| Some((wait.id.as_str(), i64::from(wait.position?)))).collect();
+        outlook.waits().iter().filter_map(|wait| Some((wait.id.as_str(), i64::from(wait.position?)))).collect();
     let position = |server: &Server| positions.get(server.uid.as_str()).copied();
     let left = servers.iter().filter_map(|server| {
         let left = if server.rests() && (!server.is_granted() || review.released.contains(server.uid.as_str())) {
@@ -152,19 +158,20 @@ fn decisions(
         let revoked = admission::revoked(server, position(server), cause.reason(), &cause.message());
         decision(server, What::Revoke(cause.reason()), revoked, policy)
     });
-    let granted = queued.grants.iter().filter_map(|grant| {
+    let granted = grants.iter().filter_map(|grant| {
         let server = by_uid.get(grant.id.as_str())?;
         decision(server, What::Grant, admission::granted(server, grant.nodes.clone(), now), policy)
     });
-    let mut explained = world.explained();
-    let waiting = queued.waits.iter().filter_map(|wait| {
+    let mut explained = outlook.world().explained();
+    let waiting = outlook.waits().iter().filter_map(|wait| {
         let server = by_uid.get(wait.id.as_str())?;
         if review.revoked.contains_key(server.uid.as_str()) {
             return None;
         }
         let position = position(server)?;
         let (reason, message) = explained.why(wait);
-        decision(server, What::Wait, admission::waiting(server, position, reason, &message), policy)
+        let eta = outlook.eta(&wait.id).map(|eta| admission::eta(server, eta, now));
+        decision(server, What::Wait, admission::waiting(server, position, eta, reason, &message), policy)
     });
     left.chain(revoked).chain(granted).chain(waiting).collect()
 }

@@ -8,6 +8,7 @@
 mod announce;
 mod front;
 mod identity;
+mod live;
 mod route;
 mod serve;
 
@@ -15,12 +16,13 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use odc_api::queue::{DryRunSpec, DryRunStatus, Queue, QueueEntry};
+use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry};
 use tokio::sync::watch;
 
 use crate::context::Context;
 use front::Front;
 use identity::Identity;
+use live::Live;
 
 /// The Service, and the name we are known by.
 const SERVICE: &str = "odc-queue";
@@ -30,6 +32,8 @@ pub trait Answers: Send + Sync + 'static {
     fn queues(&self) -> Vec<Queue>;
     /// In one namespace, or in all.
     fn entries(&self, namespace: Option<&str>) -> Vec<QueueEntry>;
+    /// When servers of each flavor and size would start, asked for by the user of a namespace.
+    fn availabilities(&self, namespace: &str) -> Vec<Availability>;
     /// What would become of such a request, or in words why nobody can say.
     fn dry_run(&self, namespace: &str, asked: &DryRunSpec) -> Result<DryRunStatus, String>;
 }
@@ -42,7 +46,8 @@ struct Known {
 }
 
 /// Everything it takes, for ever. Where no address is set it is not served: outside of a pod nobody could find us.
-pub fn all(ctx: &Arc<Context>, answers: Arc<dyn Answers>) -> Vec<BoxFuture<'static, ()>> {
+pub fn all(ctx: &Arc<Context>) -> Vec<BoxFuture<'static, ()>> {
+    let answers: Arc<dyn Answers> = Arc::new(Live(ctx.clone()));
     let Some(at) = ctx.config.queue_api else { return vec![] };
     let (known, seen) = watch::channel(Known::default());
     let known = Arc::new(known);

@@ -96,6 +96,17 @@ fn quotas(ctx: &Context) -> Quotas {
     }
 }
 
+/// A server that nobody has asked for yet, or in words why it cannot be had.
+pub fn asked(ctx: &Context, server: &DevServer) -> Result<Server, String> {
+    let known = Known::of(ctx, server);
+    if let Err(violations) = validate(server, &known.facts(&ctx.config.server.default_image)) {
+        return Err(violations.into_iter().map(|violation| violation.message).collect::<Vec<_>>().join(" "));
+    }
+    let now = ctx.now();
+    let found = entry(ctx, server, now, &mut |_, now| now);
+    found.map(|(server, _)| server).ok_or_else(|| "The namespace belongs to no user of ODC.".to_owned())
+}
+
 /// Nothing for a server in a namespace that is nobody's: it gets nothing, and has nothing.
 fn entry(
     ctx: &Context,

@@ -10,7 +10,7 @@ use super::room::Place;
 use super::{Facts, Policy, Refusals, Server, Want, due};
 use crate::amounts::Amounts;
 use crate::scheduler::{self};
-use crate::scheduler::{Account, Ask, Event, Limits, Node, Running, Service, State, World};
+use crate::scheduler::{Account, Ask, Event, Forecast, Limits, Node, Running, Service, State, World};
 use crate::seen::Readiness;
 
 /// A world of what is so after the review of all grants.
@@ -20,10 +20,13 @@ pub(super) fn world(
     unfit: &Refusals,
     policy: &Policy,
     now: Timestamp,
-) -> World {
-    let mut world = World::new();
+) -> (World, Forecast) {
+    let (mut world, mut forecast) = (World::new(), Forecast::new());
     let second = now.as_second();
-    let mut tell = |event| world.apply(event, policy.queue.half_life, second);
+    let mut tell = |event: Event| {
+        world.apply(event.clone(), policy.queue.half_life, second);
+        forecast.apply(&event, &world, policy.queue.half_life, second);
+    };
     let mut held: BTreeMap<&str, Amounts> = BTreeMap::new();
     for (node, what) in review.kept.iter().flat_map(|kept| &kept.on) {
         let sum = held.entry(*node).or_default();
@@ -64,7 +67,7 @@ pub(super) fn world(
         };
         tell(Event::Server(Box::new(scheduler::Server { barred, state, ..told(server, unfit) })));
     }
-    world
+    (world, forecast)
 }
 
 /// What a grant makes of a server.
@@ -121,7 +124,7 @@ fn leftover(node: &str, what: Amounts, now: i64) -> scheduler::Server {
     }
 }
 
-fn told(server: &Server, unfit: &Refusals) -> scheduler::Server {
+pub(super) fn told(server: &Server, unfit: &Refusals) -> scheduler::Server {
     scheduler::Server {
         id: server.uid.clone(),
         name: format!("{}/{}", server.namespace, server.name),

@@ -69,7 +69,8 @@ async fn ensure(ctx: &Context, at: SocketAddr, authority: &str) -> kube::Result<
         Some(spec) if spec.ca_bundle.as_ref() == Some(&trusted) => Ok(()),
         Some(_) => {
             let object = json!({
-                "apiVersion": APIService::API_VERSION, "kind": APIService::KIND, "spec": {"caBundle": trusted},
+                "apiVersion": APIService::API_VERSION, "kind": APIService::KIND, "metadata": {"name": name},
+                "spec": {"caBundle": trusted},
             });
             apply(ctx, &services, &name, &object).await
         }
@@ -90,7 +91,7 @@ where
 fn endpoints(at: SocketAddr) -> Value {
     json!({
         "apiVersion": EndpointSlice::API_VERSION, "kind": EndpointSlice::KIND,
-        "metadata": {"labels": {
+        "metadata": {"name": SERVICE, "labels": {
             "kubernetes.io/service-name": SERVICE,
             "endpointslice.kubernetes.io/managed-by": "odc-operator",
             label::MANAGED_BY: "odc-operator",
@@ -113,10 +114,10 @@ mod tests {
 
     #[test]
     fn what_leads_to_us_is_left_alone() {
-        let at: SocketAddr = "10.1.2.3:9443".parse().unwrap();
+        let at: SocketAddr = "10.1.2.3:9444".parse().unwrap();
         let slice: EndpointSlice = serde_json::from_value(endpoints(at)).unwrap();
         assert!(leads_to(&slice, at));
-        assert!(!leads_to(&slice, "10.1.2.4:9443".parse().unwrap()));
+        assert!(!leads_to(&slice, "10.1.2.4:9444".parse().unwrap()));
         assert!(!leads_to(&slice, "10.1.2.3:9444".parse().unwrap()));
     }
 }

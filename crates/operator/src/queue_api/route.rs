@@ -17,6 +17,11 @@ pub enum Asked {
         namespace: String,
         name: String,
     },
+    Availabilities(String),
+    Availability {
+        namespace: String,
+        flavor: String,
+    },
     DryRun(String),
 }
 
@@ -40,6 +45,10 @@ pub fn read(method: &Method, path: &str) -> Result<Asked, Problem> {
         [_, "namespaces", namespace, "queueentries"] => Asked::Entries(Some(owned(namespace))),
         [_, "namespaces", namespace, "queueentries", name] => {
             Asked::Entry { namespace: owned(namespace), name: owned(name) }
+        }
+        [_, "namespaces", namespace, "availabilities"] => Asked::Availabilities(owned(namespace)),
+        [_, "namespaces", namespace, "availabilities", name] => {
+            Asked::Availability { namespace: owned(namespace), flavor: owned(name) }
         }
         [_, "namespaces", namespace, "dryruns"] => Asked::DryRun(owned(namespace)),
         _ => return Err(unknown()),
@@ -96,6 +105,7 @@ pub fn resources() -> Value {
         "resources": [
             resource("queues", "queue", "Queue", false, &["get", "list"]),
             resource("queueentries", "queueentry", "QueueEntry", true, &["get", "list"]),
+            resource("availabilities", "availability", "Availability", true, &["get", "list"]),
             resource("dryruns", "dryrun", "DryRun", true, &["create"]),
         ],
     })
@@ -129,6 +139,10 @@ mod tests {
         assert_eq!(asked(&format!("{v1}/queueentries")), Ok(Asked::Entries(None)));
         let entry = Asked::Entry { namespace: "dev-ada".into(), name: "box".into() };
         assert_eq!(asked(&format!("{v1}/namespaces/dev-ada/queueentries/box")), Ok(entry));
+        assert_eq!(
+            asked(&format!("{v1}/namespaces/dev-ada/availabilities")),
+            Ok(Asked::Availabilities("dev-ada".into()))
+        );
         let dry_run = format!("{v1}/namespaces/dev-ada/dryruns");
         assert_eq!(read(&Method::POST, &dry_run), Ok(Asked::DryRun("dev-ada".into())));
         assert_eq!(read(&Method::GET, &dry_run).unwrap_err().code, StatusCode::METHOD_NOT_ALLOWED);

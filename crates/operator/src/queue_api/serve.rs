@@ -135,6 +135,15 @@ fn reply(asked: Asked, body: &[u8], answers: &dyn Answers) -> Result<(StatusCode
             let entry = entry.ok_or_else(|| missing("queueentries.queue.odc.dev", &name))?;
             route::object("QueueEntry", entry).map_err(unwritable)?
         }
+        Asked::Availabilities(namespace) => {
+            route::list("Availability", &answers.availabilities(&namespace)).map_err(unwritable)?
+        }
+        Asked::Availability { namespace, flavor } => {
+            let all = answers.availabilities(&namespace);
+            let found = all.iter().find(|one| one.metadata.name.as_deref() == Some(&flavor));
+            let found = found.ok_or_else(|| missing("availabilities.queue.odc.dev", &flavor))?;
+            route::object("Availability", found).map_err(unwritable)?
+        }
         Asked::DryRun(namespace) => {
             let mut asked: DryRun = serde_json::from_slice(body).map_err(|error| {
                 Problem::new(StatusCode::BAD_REQUEST, format!("the question is no DryRun: {error}"))
