@@ -17,6 +17,7 @@ pub mod namespace;
 pub mod port;
 pub mod price;
 pub mod quantity;
+pub mod queue;
 mod rule;
 pub mod ssh_key;
 pub mod text;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use odc_api::quantity::Quantity;
+use serde::{Deserialize, Serialize};
 
 /// CPU in thousandths of a core, everything else in whole units. Arithmetic saturates: an absurd amount stays absurd
 /// and fits nowhere, and nothing panics.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Listed", into = "Listed")]
 pub struct Amounts {
     pub cpu: i64,
     pub memory: i64,
@@ -17,6 +19,41 @@ pub struct Amounts {
     pub pods: i64,
     /// Extended resources such as `nvidia.com/gpu`, by name, none of them zero.
     devices: Vec<(Arc<str>, i64)>,
+}
+
+/// The same as it is recorded, without what is zero.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Listed {
+    #[serde(skip_serializing_if = "is_zero")]
+    cpu: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    memory: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    storage: i64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pods: i64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    devices: BTreeMap<String, i64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_zero(amount: &i64) -> bool {
+    *amount == 0
+}
+
+impl From<Listed> for Amounts {
+    fn from(Listed { cpu, memory, storage, pods, devices }: Listed) -> Self {
+        let plain = Self { cpu, memory, storage, pods, devices: Vec::new() };
+        devices.into_iter().fold(plain, |amounts, (name, amount)| amounts.with_device(&name, amount))
+    }
+}
+
+impl From<Amounts> for Listed {
+    fn from(amounts: Amounts) -> Self {
+        let devices = amounts.devices().map(|(name, amount)| (name.to_owned(), amount)).collect();
+        Self { cpu: amounts.cpu, memory: amounts.memory, storage: amounts.storage, pods: amounts.pods, devices }
+    }
 }
 
 impl Amounts {

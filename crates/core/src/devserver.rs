@@ -9,7 +9,7 @@ pub mod build;
 mod decide;
 mod describe;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 pub mod goal;
 mod idle;
 mod key;

@@ -6,9 +6,10 @@ use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
 use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, Per, Schedulable};
 
 use crate::amounts::Amounts;
-use crate::scheduler::World;
-use crate::scheduler::room::{Place, Room};
-use crate::scheduler::{has_labels, is_open};
+use crate::grants::Facts;
+use crate::grants::is_open;
+use crate::grants::room::{Place, Room};
+use crate::scheduler::has_labels;
 
 /// What the nodes of a flavor have, in devices; where it has none, in servers that fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ struct Share {
 }
 
 /// Counts what bound pods and grants leave. Who waits is not looked at: a queue is no use.
-pub fn capacity(flavor: &DevServerFlavor, world: &World<'_>) -> Capacity {
+pub fn capacity(flavor: &DevServerFlavor, world: &Facts<'_>) -> Capacity {
     let room = Room::left(world);
     let places = room.all().map(|(_, place)| place).filter(|place| belongs(flavor, place));
     let shares: Vec<Share> = places.map(|place| share(flavor, place)).collect();
@@ -104,7 +105,7 @@ fn no_nodes(flavor: &DevServerFlavor) -> String {
 fn belongs(flavor: &DevServerFlavor, place: &Place<'_>) -> bool {
     let device = flavor.spec.device.as_ref();
     is_open(place.node, &flavor.spec.tolerations)
-        && has_labels(place.node, &flavor.spec.node_selector)
+        && has_labels(&place.node.labels, &flavor.spec.node_selector)
         && device.is_none_or(|device| place.node.allocatable.device(&device.resource) > 0)
 }
 
@@ -151,8 +152,8 @@ mod tests {
     use odc_api::v1alpha1::Record;
 
     use super::*;
-    use crate::scheduler::Want;
-    use crate::scheduler::fixtures::{Cluster, cpu_node, foreign, gpu_node, taint, time};
+    use crate::grants::Want;
+    use crate::grants::fixtures::{Cluster, cpu_node, foreign, gpu_node, taint, time};
     use crate::seen::{Node, Readiness};
 
     /// The fixture flavors select by this label.

@@ -1,198 +1,50 @@
 //! Who may run now, and where: one plan for all servers and nodes.
 //!
-//! A [`World`] holds the facts, a [`Policy`] the settings, and [`plan`] compares all that wait with all there is. What it
-//! decides is written as `status.admission` and nothing else. The kube-scheduler remains the arbiter: what counts as use
-//! is a pod that is bound, and a grant is a promise that is taken back where it cannot be kept.
+//! A [`World`] is told what happens by [`Event`]s and keeps everything ready; [`World::plan`] compares all that wait with
+//! all there is. It is pure and exact: no clock, no chance, no fractions, so the same events give the same plans on every
+//! machine, and what was recorded can be replayed. Time is in seconds.
 //!
-//! The order is that of arrival. Nobody is overtaken by somebody who wants the same nodes; who cannot be served by any
-//! node, or is stopped by a quota, holds nobody up.
-//!
-//! A grant does not wait until pods of an earlier run are gone. Where they still are they use their nodes like any other
-//! pod, and the new ones are made when their names are free; waiting for them here would only make a second rule for what
-//! the names already enforce.
+//! The order is one for all: promised bookings, priority (which rises with waiting), fair share of the team and then of
+//! the user, age. Everybody in turn gets nodes now or keeps room for a planned start, from the known ends of those who
+//! run. Whoever is further back may start first where that moves no planned start. What the grants mean for the objects
+//! in Kubernetes is for [`crate::grants`] to say.
 
-mod admission;
-mod due;
+mod dry_run;
+mod event;
 mod explain;
 mod fit;
 #[cfg(test)]
-pub(crate) mod fixtures;
-mod gang;
-mod grant;
+mod fixtures;
+mod forecast;
 mod measure;
-#[cfg(test)]
-mod properties;
-mod queue;
+mod node;
+mod order;
+mod pass;
+mod place;
+mod plan;
+mod policy;
+mod preempt;
+mod promise;
+mod purse;
 mod quota;
-mod refusal;
-mod revoke;
-pub(crate) mod room;
-#[cfg(test)]
-mod stories;
+mod rights;
+mod shape;
+mod stays;
 mod taint;
+mod usage;
 mod world;
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+pub use dry_run::{Answer, Difference};
+pub use event::{Account, Ask, Event, Limits, Node, Running, Server, Service, State, Used};
+pub use explain::Explained;
+pub use forecast::{Eta, Forecast};
+pub use order::Right;
+pub use plan::{Choice, Grant, Plan, Preemption, Stop, Wait};
+pub use policy::{Backfill, Policy};
+pub use promise::{Cause, Moved};
+pub use quota::Excess;
+pub use stays::{Given, Promises, Record};
+pub use world::World;
 
-use k8s_openapi::jiff::Timestamp;
-use odc_api::v1alpha1::Admission;
-use odc_api::v1alpha1::condition::Reason;
-
-pub use refusal::{Fingerprint, Refusal, Refusals};
-pub use world::{Quotas, Request, Server, Want, World};
-
-pub(crate) use fit::{has_labels, is_open};
-
-use crate::plan::Again;
-use explain::Explained;
-use queue::{Granted, Queue, Settled};
-use quota::Ledger;
-use revoke::Review;
-use room::Room;
-
-/// What the scheduler goes by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// A node that is silent for so long is lost, with all grants on it.
-    pub lost_after: Duration,
-    /// A pod for which the kube-scheduler finds no place for so long was refused.
-    pub refused_after: Duration,
-    /// A node that refused a server and never changed is tried again after so long: some of what makes a node refuse,
-    /// such as how many volumes it has attached, is not seen from here.
-    pub retry_after: Duration,
-    /// The number of this leader.
-    pub epoch: i64,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            lost_after: Duration::from_secs(600),
-            refused_after: Duration::from_secs(5),
-            retry_after: Duration::from_secs(300),
-            epoch: 0,
-        }
-    }
-}
-
-/// What to write, what to remember, and when to look again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// In the order of writing: what is given back first, then what is granted from it, then what people are told. Any
-    /// prefix of it is a fine place to go on from.
-    pub decisions: Vec<Decision>,
-    /// Refusals that are new.
-    pub refused: Vec<Refusal>,
-    /// All refusals that count from now on: the next world's `unfit`.
-    pub unfit: Refusals,
-    pub again: Again,
-}
-
-/// A change of one server's admission.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    pub what: What,
-    /// The complete new value.
-    pub admission: Admission,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// It has left: the queue, its nodes or both.
-    Release,
-    /// Its grant cannot be kept.
-    Revoke(Reason),
-    Grant,
-    /// It stays in the queue, for a reason or at a place that is new.
-    Wait,
-}
-
-/// Decides about everybody. The same facts give the same plan, in whatever order they are listed, and a plan that was
-/// carried out leaves nothing to decide; only servers whose grant was taken back get another chance in the next one.
-pub fn plan(world: &World<'_>, policy: &Policy, now: Timestamp) -> Plan {
-    let review = revoke::review(world, policy, now);
-    let mut unfit = Refusals::holding(world, &review.room, policy, now);
-    unfit.extend(review.refused.iter().cloned());
-    let again = review.again.or(silent(&review.room, policy, now)).or(forgiving(&unfit, policy, now));
-
-    let servers = world.in_order();
-    let mut ledger = Ledger::new(&world.quotas, &servers);
-    review.kept.iter().for_each(|server| ledger.charge(server));
-    let mut queue = Queue::new(review.room.clone(), ledger);
-    for server in &servers {
-        let barred = review.revoked.contains_key(server.uid.as_str());
-        if server.want == Want::Run && !server.ended && (barred || !server.is_granted()) {
-            queue.push(server, barred, &unfit, policy, now);
-        }
-    }
-    let settled = queue.settle();
-    let decisions = decisions(&servers, &review, &settled, policy, now);
-    Plan { decisions, refused: review.refused, unfit, again }
-}
-
-fn decisions(
-    servers: &[&Server],
-    review: &Review<'_>,
-    settled: &Settled<'_>,
-    policy: &Policy,
-    now: Timestamp,
-) -> Vec<Decision> {
-    let positions: BTreeMap<&str, i64> =
-        settled.waiting.iter().map(|waiting| waiting.server.uid.as_str()).zip(1..).collect();
-    let position = |server: &Server| positions.get(server.uid.as_str()).copied();
-    let left = servers.iter().filter_map(|server| {
-        let left = if server.rests() && (!server.is_granted() || review.released.contains(server.uid.as_str())) {
-            admission::resting(server)
-        } else if server.want == Want::Later && !server.is_granted() {
-            admission::postponed(server)
-        } else {
-            return None;
-        };
-        decision(server, What::Release, left, policy)
-    });
-    let revoked = servers.iter().filter_map(|server| {
-        let cause = review.revoked.get(server.uid.as_str())?;
-        let revoked = admission::revoked(server, position(server), cause.reason(), &cause.message());
-        decision(server, What::Revoke(cause.reason()), revoked, policy)
-    });
-    let granted = settled.granted.iter().filter_map(|Granted { server, nodes }| {
-        decision(server, What::Grant, admission::granted(server, nodes.clone(), now), policy)
-    });
-    let mut explained = Explained::new(settled);
-    let waiting = settled.waiting.iter().filter_map(|waiting| {
-        let server = waiting.server;
-        if review.revoked.contains_key(server.uid.as_str()) {
-            return None;
-        }
-        let (reason, message) = explained.why(waiting);
-        let admission = admission::waiting(server, position(server)?, reason, &message);
-        decision(server, What::Wait, admission, policy)
-    });
-    left.chain(revoked).chain(granted).chain(waiting).collect()
-}
-
-fn decision(server: &Server, what: What, admission: Admission, policy: &Policy) -> Option<Decision> {
-    Some(Decision {
-        namespace: server.namespace.clone(),
-        name: server.name.clone(),
-        uid: server.uid.clone(),
-        what,
-        admission: admission::news(server, admission, policy)?,
-    })
-}
-
-/// When the next silent node counts as lost.
-fn silent(room: &Room<'_>, policy: &Policy, now: Timestamp) -> Again {
-    let left = room.all().filter_map(|(_, place)| due::until_lost(place.node, policy.lost_after, now));
-    left.min().map_or(Again::OnChange, Again::After)
-}
-
-/// When the next refusal is forgotten.
-fn forgiving(unfit: &Refusals, policy: &Policy, now: Timestamp) -> Again {
-    let left = unfit.iter().filter_map(|refusal| due::left(refusal.at, policy.retry_after, now));
-    left.min().map_or(Again::OnChange, Again::After)
-}
+pub(crate) use fit::has_labels;
+pub(crate) use taint::{lets_in, would_let_in};

@@ -1,6 +1,6 @@
 //! What an administrator may set: flags, then `ODC_*` variables, then a file, then defaults.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -42,6 +42,12 @@ struct Settings {
     /// Address for /livez, /readyz and /metrics [default: [::]:9090]
     #[arg(long, env = "ODC_METRICS_ADDRESS", value_name = "ADDRESS")]
     metrics_address: Option<SocketAddr>,
+    /// Own address at which the API server finds queue.odc.dev; without one it is not served
+    #[arg(long, env = "ODC_QUEUE_IP", value_name = "IP")]
+    queue_ip: Option<IpAddr>,
+    /// Port for it [default: 9444]
+    #[arg(long, env = "ODC_QUEUE_PORT", value_name = "PORT")]
+    queue_port: Option<u16>,
     /// How long a server may still be extended after its time is used up [default: 2m]
     #[arg(long, env = "ODC_EXPIRY_GRACE", value_name = "DURATION")]
     expiry_grace: Option<Duration>,
@@ -68,7 +74,7 @@ struct Settings {
     plain_registries: Option<Vec<String>>,
 }
 
-const EVERYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), port::METRICS);
+const EVERYWHERE: SocketAddr = SocketAddr::new(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), port::METRICS);
 
 /// Everything settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +83,8 @@ pub struct Config {
     pub namespace: String,
     pub service_account: String,
     pub metrics_address: SocketAddr,
+    /// Where `queue.odc.dev` is served.
+    pub queue_api: Option<SocketAddr>,
     pub server: devserver::Settings,
     pub closed_ranges: Vec<Cidr>,
     pub plain_registries: Vec<String>,
@@ -121,6 +129,10 @@ impl Config {
             namespace: first.namespace.or(second.namespace).unwrap_or_else(|| namespace::SYSTEM.into()),
             service_account: first.service_account.or(second.service_account).unwrap_or_else(|| "odc-operator".into()),
             metrics_address: first.metrics_address.or(second.metrics_address).unwrap_or(EVERYWHERE),
+            queue_api: first
+                .queue_ip
+                .or(second.queue_ip)
+                .map(|ip| SocketAddr::new(ip, first.queue_port.or(second.queue_port).unwrap_or(port::QUEUE))),
             server,
             plain_registries: first.plain_registries.or(second.plain_registries).unwrap_or_default(),
             closed_ranges: ranges.context("reading the closed ranges")?,

@@ -57,6 +57,10 @@ impl Known {
         }
     }
 
+    pub fn team(&self) -> Option<&Team> {
+        self.team.as_deref()
+    }
+
     /// From where the volumes can be reached.
     pub fn reach(&self) -> Vec<seen::Reach> {
         self.claims.iter().filter_map(|claim| claim.reach.clone()).collect()

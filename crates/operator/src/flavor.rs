@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus};
 use odc_core::flavor;
-use odc_core::scheduler::Refusals;
+use odc_core::grants::Refusals;
 use serde_json::Value;
 
 use crate::context::Context;

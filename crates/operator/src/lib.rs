@@ -15,10 +15,12 @@ mod facts;
 mod flavor;
 mod follow;
 mod health;
+mod kept_secret;
 mod keys;
 mod lease;
 mod metrics;
 mod queue;
+mod queue_api;
 mod registry;
 mod report;
 mod request;
@@ -29,7 +31,7 @@ mod unreadable;
 mod user;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -166,6 +168,7 @@ fn work(
         since,
         authority: tokio::sync::watch::Sender::default(),
         calls: agents::Calls::new()?,
+        outlook: Mutex::default(),
         hints: Hints::default(),
         triggers: Triggers {
             servers: look_at_servers,
@@ -186,7 +189,7 @@ fn work(
         team::run(ctx.clone()).boxed(),
         user::clear_abandoned(ctx.clone(), namespaces_due).boxed(),
     ];
-    let decisions = [servers, users].into_iter().chain(loops);
+    let decisions = [servers, users].into_iter().chain(loops).chain(queue_api::all(&ctx));
     // Nothing is decided before everything was seen once.
     all.extend(decisions.map(|decision| {
         let ctx = ctx.clone();

@@ -4,14 +4,14 @@
 //! grant is stored before the next pass decides anything.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use odc_api::v1alpha1::DevServer;
+use odc_core::grants::{self, Decision, Policy, Refusals, What};
 use odc_core::plan::Again;
-use odc_core::scheduler::{self, Decision, Policy, Refusals, What};
 use serde_json::json;
 
 use crate::context::Context;
@@ -29,6 +29,8 @@ const TOGETHER: usize = 16;
 const BATCH: usize = 64;
 /// Who waits only a moment is not told where they stand.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Who was told where they stand is not told again for so long.
+const CALM: Duration = Duration::from_secs(30);
 /// How many of those who wait are told within a second, the first ones first.
 const TOLD_PER_SECOND: usize = 20;
 
@@ -36,9 +38,26 @@ const TOLD_PER_SECOND: usize = 20;
 struct Memory {
     unfit: Refusals,
     decided: Decided,
-    /// Since when a server competes, by the API server's time and ours.
-    waiting: HashMap<String, (Timestamp, Instant)>,
+    /// Servers that compete.
+    waiting: HashMap<String, Competing>,
     told: Told,
+}
+
+struct Competing {
+    /// Since when, by the API server's time.
+    since: Timestamp,
+    /// The same by our own.
+    seen: Instant,
+    /// When it was last told where it stands.
+    told: Option<Instant>,
+}
+
+impl Competing {
+    /// How long it is not told anything yet.
+    fn left(&self) -> Duration {
+        let first = PATIENCE.saturating_sub(self.seen.elapsed());
+        first.max(self.told.map_or(Duration::ZERO, |told| CALM.saturating_sub(told.elapsed())))
+    }
 }
 
 /// How many were told in the second that runs.
@@ -87,8 +106,9 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
     let snapshot = Snapshot::take(ctx, &memory.decided, |server, now| place(waiting, server, now));
     let world = snapshot.world(memory.unfit.clone());
     let policy = Policy { epoch: ctx.lead.epoch, lost_after: ctx.config.server.lost_after, ..Policy::default() };
-    let plan = scheduler::plan(&world, &policy, ctx.now());
+    let plan = grants::plan(&world, &policy, ctx.now());
     memory.unfit = plan.unfit;
+    *ctx.outlook.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan.outlook);
     forget(memory, &snapshot);
     let competing: HashSet<&str> =
         world.servers.iter().filter(|server| server.waits()).map(|server| server.uid.as_str()).collect();
@@ -99,8 +119,8 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
     let mut due = Vec::new();
     for decision in plan.decisions {
         if decision.what == What::Wait {
-            let patience = memory.waiting.get(&decision.uid).map(|(_, seen)| PATIENCE.saturating_sub(seen.elapsed()));
-            let left = patience.unwrap_or_default();
+            let competing = memory.waiting.get_mut(&decision.uid);
+            let left = competing.as_ref().map_or(Duration::ZERO, |competing| competing.left());
             if !left.is_zero() {
                 again = again.or(Again::After(left));
                 continue;
@@ -108,6 +128,9 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
             if !memory.told.may_tell() {
                 again = again.or(Again::After(Duration::from_secs(1)));
                 continue;
+            }
+            if let Some(competing) = competing {
+                competing.told = Some(Instant::now());
             }
         }
         due.push(decision);
@@ -152,15 +175,15 @@ fn failed(ctx: &Context, error: &Error) -> Duration {
 }
 
 /// A new server's place counts from its creation, that of one that wakes from the moment it is seen to want devices.
-fn place(waiting: &mut HashMap<String, (Timestamp, Instant)>, server: &DevServer, now: Timestamp) -> Timestamp {
+fn place(waiting: &mut HashMap<String, Competing>, server: &DevServer, now: Timestamp) -> Timestamp {
     let uid = server.metadata.uid.clone().unwrap_or_default();
     let ran = server.status.as_ref().and_then(|status| status.admission.as_ref()).is_some_and(|before| before.run > 0);
     let created = server.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let (since, _) = *waiting.entry(uid).or_insert_with(|| {
+    let competing = waiting.entry(uid).or_insert_with(|| {
         let since = if ran { now } else { created.unwrap_or(now) };
-        (since, Instant::now())
+        Competing { since, seen: Instant::now(), told: None }
     });
-    since
+    competing.since
 }
 
 /// Only what our copies do not show yet is remembered.
@@ -171,7 +194,7 @@ fn forget(memory: &mut Memory, snapshot: &Snapshot) {
 async fn write(
     ctx: &Context,
     snapshot: &Snapshot,
-    world: &scheduler::World<'_>,
+    world: &grants::Facts<'_>,
     batch: Vec<Decision>,
 ) -> Vec<(String, Result<DevServer, Error>)> {
     let flavors: HashMap<&str, &str> =

@@ -8,8 +8,8 @@ use odc_api::namespace;
 use odc_api::v1alpha1::{Admission, DevServer, Phase};
 use odc_core::devserver::validate::{Valid, validate};
 use odc_core::devserver::{Wish, build, granted, parts, wish};
+use odc_core::grants::{Facts, Quotas, Refusals, Request, Server, Want, term};
 use odc_core::plan::Again;
-use odc_core::scheduler::{Quotas, Refusals, Request, Server, Want, World};
 use odc_core::seen::{Node, Pod};
 
 use crate::context::Context;
@@ -67,8 +67,8 @@ impl Snapshot {
         taken
     }
 
-    pub fn world(&self, unfit: Refusals) -> World<'_> {
-        World {
+    pub fn world(&self, unfit: Refusals) -> Facts<'_> {
+        Facts {
             nodes: self.nodes.iter().map(|node| &**node).collect(),
             pods: self.pods.iter().map(|pod| &**pod).collect(),
             servers: self.servers.clone(),
@@ -94,6 +94,17 @@ fn quotas(ctx: &Context) -> Quotas {
             .filter_map(|team| Some((named(&team.metadata.name).parse().ok()?, team.spec.quota.clone())))
             .collect(),
     }
+}
+
+/// A server that nobody has asked for yet, or in words why it cannot be had.
+pub fn asked(ctx: &Context, server: &DevServer) -> Result<Server, String> {
+    let known = Known::of(ctx, server);
+    if let Err(violations) = validate(server, &known.facts(&ctx.config.server.default_image)) {
+        return Err(violations.into_iter().map(|violation| violation.message).collect::<Vec<_>>().join(" "));
+    }
+    let now = ctx.now();
+    let found = entry(ctx, server, now, &mut |_, now| now);
+    found.map(|(server, _)| server).ok_or_else(|| "The namespace belongs to no user of ODC.".to_owned())
 }
 
 /// Nothing for a server in a namespace that is nobody's: it gets nothing, and has nothing.
@@ -125,7 +136,13 @@ fn entry(
         Ok(valid) => valid.flavor_name.clone(),
         Err(_) => status.and_then(|status| status.flavor.clone()).or_else(|| server.spec.flavor.clone())?,
     };
+    let limits = checked.as_ref().ok().map(|valid| &valid.flavor.limits);
     let entry = Server {
+        priority: term::priority(server, known.team()),
+        preemptible: server.spec.scheduling.preemptible,
+        not_before: server.spec.scheduling.not_before.as_ref().map(|time| time.0),
+        lifetime: checked.is_ok().then(|| term::span(server, limits, settings)),
+        ends: term::ends(server, limits, settings),
         owner: namespace::owner(&namespace)?,
         uid: server.metadata.uid.clone()?,
         team: server.spec.team.clone(),

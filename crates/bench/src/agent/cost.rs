@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use odc_api::port;
 use odc_control::{Reply, Request};
 use odc_operator::agents::authority::Authority;
-use odc_operator::agents::dial::{Dial, Key};
+use odc_operator::agents::dial::{Dial, Key, reach};
 use russh::keys::PrivateKey;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -38,9 +38,9 @@ pub(crate) async fn of_an_ask(agent: &Path, place: &Place, count: u32) -> anyhow
     let begun = processor_time()?;
     for _ in 0..count {
         let now = Timestamp::now();
-        let dial =
-            Dial { authority: &authority, key: &key, uid: UID, address: &address, host_key: host_key.trim(), now };
-        let replies = dial.ask(&[Request::Signals], LIMIT).await.map_err(anyhow::Error::msg)?;
+        let dial = Dial { authority: &authority, key: &key, uid: UID, host_key: host_key.trim(), now };
+        let reached = reach(&address).await.map_err(anyhow::Error::msg)?;
+        let replies = dial.ask(reached, &[Request::Signals], LIMIT).await.map_err(anyhow::Error::msg)?;
         ensure!(matches!(replies.as_slice(), [Reply::Signals(_)]), "it answers {replies:?}");
     }
     Ok(processor_time()?.saturating_sub(begun) / count)

@@ -14,7 +14,7 @@ use super::{SecretSeen, Seen, Settings};
 use crate::amounts::Amounts;
 use crate::seen::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, ServerPod};
 
-pub(super) fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         agent_image: "registry.example.org/agent:1".into(),
         default_image: "registry.example.org/base:1".into(),

@@ -2,64 +2,80 @@
 //! else's names: the same state always gives the same sentence, and nobody learns whom they wait for.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use odc_api::v1alpha1::condition::Reason;
 
-use super::fit::{self, Nodes};
-use super::gang;
+use super::World;
+use super::event::Ask;
+use super::fit;
 use super::measure::Measure;
-use super::queue::{Settled, Stop, Waiting};
-use super::room::{Place, Room};
-use super::{Refusal, Request};
+use super::node::Place;
+use super::plan::{Stop, Wait};
+use super::shape::{Shape, Spot};
+use super::world::Entry;
 
-/// Sentences about servers that wait. Those of one shape that no node refused share theirs, so each is made once.
-pub(super) struct Explained<'a> {
-    settled: &'a Settled<'a>,
-    shared: BTreeMap<usize, Why>,
+/// Sentences about servers that wait. Those of one kind that no node refused and that wait for the same share theirs, so
+/// each is made once.
+pub struct Explained<'a> {
+    world: &'a World,
+    shared: BTreeMap<(u32, &'static str), Why>,
 }
 
 type Why = (Reason, String);
 
-impl<'a> Explained<'a> {
-    pub fn new(settled: &'a Settled<'a>) -> Self {
-        Self { settled, shared: BTreeMap::new() }
-    }
-
-    pub fn why(&mut self, waiting: &Waiting<'_>) -> Why {
-        if let Stop::Quota(excess) = &waiting.stop {
-            return (Reason::QuotaExceeded, excess.message.clone());
-        }
-        if !waiting.refusals.is_empty() {
-            return explain(self.settled, waiting);
-        }
-        self.shared.entry(waiting.shape).or_insert_with(|| explain(self.settled, waiting)).clone()
+impl World {
+    /// Begins to say why servers wait, from everything the world was told by now. What a plan granted should be among
+    /// that.
+    pub fn explained(&self) -> Explained<'_> {
+        Explained { world: self, shared: BTreeMap::new() }
     }
 }
 
-fn explain(settled: &Settled<'_>, waiting: &Waiting<'_>) -> Why {
-    let none = Nodes::default();
-    let subject = Subject {
-        request: &waiting.server.request,
-        nodes: settled.shapes.nodes(waiting.shape).unwrap_or(&none),
-        room: &settled.room,
-        refusals: &waiting.refusals,
+impl Explained<'_> {
+    pub fn why(&mut self, wait: &Wait) -> Why {
+        let Some(entry) = self.world.find(&wait.id).and_then(|at| self.world.entry(at)) else {
+            return (Reason::NotQueued, "The server is not known to the queue.".to_owned());
+        };
+        if let Stop::Quota(excess) = &wait.stop {
+            return (Reason::QuotaExceeded, excess.message(self.world));
+        }
+        if !entry.server.unfit.is_empty() {
+            return explain(self.world, entry, &wait.stop);
+        }
+        let world = self.world;
+        let key = (entry.shape, wait.stop.word());
+        self.shared.entry(key).or_insert_with(|| explain(world, entry, &wait.stop)).clone()
+    }
+}
+
+fn explain(world: &World, entry: &Entry, stop: &Stop) -> Why {
+    let Some(shape) = world.shape_of(entry) else {
+        return (Reason::NotQueued, "The server is not known to the queue.".to_owned());
     };
-    match &waiting.stop {
+    let subject = Subject { request: &entry.server.ask, shape, world, entry };
+    match stop {
         Stop::Never => subject.never(),
         Stop::Refused => subject.refused(),
         Stop::Behind => subject.behind(),
+        Stop::TooLong => subject.too_long(),
         Stop::NoRoom | Stop::Barred => subject.no_room(),
-        Stop::Quota(excess) => (Reason::QuotaExceeded, excess.message.clone()),
+        Stop::Quota(excess) => (Reason::QuotaExceeded, excess.message(world)),
+        Stop::Booked(true) => (Reason::Booked, "Its booked time is promised and has not come.".to_owned()),
+        Stop::Booked(false) => {
+            let why = "Its booked time has not come, and is not promised: servers that asked earlier may still be there \
+                       then.";
+            (Reason::Booked, why.to_owned())
+        }
     }
 }
 
 /// What a sentence is about.
 struct Subject<'a> {
-    request: &'a Request,
-    nodes: &'a Nodes,
-    room: &'a Room<'a>,
-    /// By nodes that will not have the server.
-    refusals: &'a [&'a Refusal],
+    request: &'a Ask,
+    shape: &'a Shape,
+    world: &'a World,
+    entry: &'a Entry,
 }
 
 impl Subject<'_> {
@@ -74,24 +90,29 @@ impl Subject<'_> {
         (Reason::InsufficientCapacity, self.sentence(None, "that is free, but servers that asked earlier come first"))
     }
 
+    /// It would fit, but somebody ahead is to start there before it would end.
+    fn too_long(&self) -> Why {
+        let why = "that is free now, but a server ahead of it is to start there before it would end; with a shorter \
+                   lifetime it could start now";
+        (Reason::InsufficientCapacity, self.sentence(None, why))
+    }
+
     /// The nodes that could hold it will not have it.
     fn refused(&self) -> Why {
-        let why = match self.refusals {
-            [] => "its nodes did not take it".to_owned(),
-            [one] => format!("node {} did not take it ({}) and is tried again when it changes", one.node, one.why),
-            [first, ..] => format!(
-                "{} nodes did not take it ({}: {}) and are tried again when they change",
-                self.refusals.len(),
-                first.node,
-                first.why
-            ),
+        let unfit = &self.entry.server.unfit;
+        let why = match (unfit.len(), unfit.first_key_value()) {
+            (1, Some((node, why))) => format!("node {node} did not take it ({why}) and is tried again when it changes"),
+            (count, Some((node, why))) => {
+                format!("{count} nodes did not take it ({node}: {why}) and are tried again when they change")
+            }
+            (_, None) => "its nodes did not take it".to_owned(),
         };
         (Reason::Unschedulable, self.sentence(None, &why))
     }
 
     /// Too little is free, or it is in the wrong places.
     fn no_room(&self) -> Why {
-        let open: Vec<&Place<'_>> = self.open().map(|(_, place)| place).collect();
+        let open: Vec<&Place> = self.open().map(|(_, place)| place).collect();
         let (reason, short, why) = if open.is_empty() {
             let why = "no node that it could use takes pods at the moment".to_owned();
             (Reason::InsufficientCapacity, None, why)
@@ -101,27 +122,33 @@ impl Subject<'_> {
         } else {
             (Reason::Fragmented, None, self.why_scattered())
         };
-        let except = match self.refusals {
-            [] => String::new(),
-            [one] => format!(", not counting node {}, which did not take it", one.node),
-            some => format!(", not counting {} nodes that did not take it", some.len()),
+        let unfit = &self.entry.server.unfit;
+        let except = match (unfit.len(), unfit.first_key_value()) {
+            (_, None) => String::new(),
+            (1, Some((node, _))) => format!(", not counting node {node}, which did not take it"),
+            (some, _) => format!(", not counting {some} nodes that did not take it"),
         };
         (reason, self.sentence(short, &(why + &except)))
     }
 
     /// Nodes that take pods and did not refuse this one.
-    fn open(&self) -> impl Iterator<Item = (usize, &Place<'_>)> {
-        let refused = |place: &Place<'_>| self.refusals.iter().any(|refusal| refusal.node == place.node.name);
-        self.room.among(&self.nodes.open).filter(move |(_, place)| !refused(place))
+    fn open(&self) -> impl Iterator<Item = (&Spot, &Place)> {
+        let open = self.like().filter(|(spot, _)| spot.open);
+        open.filter(|(_, place)| !self.entry.server.unfit.contains_key(&place.node.name))
+    }
+
+    /// Nodes whose labels, lasting taints and reach are right.
+    fn like(&self) -> impl Iterator<Item = (&Spot, &Place)> {
+        self.shape.spots().filter_map(|(node, spot)| Some((spot, self.world.place(node)?)))
     }
 
     /// Whether too few nodes have enough of this alone.
-    fn is_short(&self, measure: Measure<'_>, open: &[&Place<'_>]) -> bool {
+    fn is_short(&self, measure: Measure<'_>, open: &[&Place]) -> bool {
         let need = measure.of(&self.request.each);
         open.iter().filter(|place| measure.of(&place.free) >= need).count() < self.request.nodes()
     }
 
-    fn why_short(&self, short: Measure<'_>, open: &[&Place<'_>]) -> Why {
+    fn why_short(&self, short: Measure<'_>, open: &[&Place]) -> Why {
         let free = || open.iter().map(|place| short.of(&place.free).max(0));
         let (most, sum) = (free().max().unwrap_or_default(), free().fold(0, i64::saturating_add));
         let need = short.of(&self.request.each);
@@ -142,9 +169,7 @@ impl Subject<'_> {
 
     /// There is enough of everything, but not together.
     fn why_scattered(&self) -> String {
-        let roomy = self.open().filter(|(_, place)| place.free.holds(&self.request.each));
-        let roomy: Vec<usize> = roomy.map(|(at, _)| at).collect();
-        match gang::largest(self.request, self.room, &roomy) {
+        match largest(self.open().filter(|(_, place)| place.free.holds(&self.request.each))) {
             0 => "no node has all of that free at once".to_owned(),
             1 => "only 1 node has all of that free at once".to_owned(),
             some => format!("only {some} such nodes have all of that free at once"),
@@ -152,14 +177,12 @@ impl Subject<'_> {
     }
 
     fn why_never(&self) -> (Option<Measure<'_>>, String) {
-        if self.nodes.like.is_empty() {
+        if self.like().next().is_none() {
             return (None, self.why_unlike());
         }
-        let large = |place: &Place<'_>| place.node.allocatable.holds(&self.request.each);
-        let like = || self.room.among(&self.nodes.like);
-        let large: Vec<usize> = like().filter(|(_, place)| large(place)).map(|(at, _)| at).collect();
-        let why = match gang::largest(self.request, self.room, &large) {
-            0 if large.is_empty() => return self.why_small(),
+        let large = || self.like().filter(|(spot, _)| spot.could);
+        let why = match largest(large()) {
+            0 if large().next().is_none() => return self.why_small(),
             0 => "no node that could hold it has that label".to_owned(),
             1 => "only 1 node could ever hold that".to_owned(),
             some => format!("only {some} such nodes could ever hold that"),
@@ -170,7 +193,7 @@ impl Subject<'_> {
     /// No node is large enough, even when empty.
     fn why_small(&self) -> (Option<Measure<'_>>, String) {
         let most = |measure: Measure<'_>| {
-            let all = self.room.among(&self.nodes.like).map(|(_, place)| measure.of(&place.node.allocatable));
+            let all = self.like().map(|(_, place)| measure.of(&place.node.capacity));
             all.max().unwrap_or_default()
         };
         let nodes = if self.request.selector.is_empty() { "no node" } else { "no node with the labels it asks for" };
@@ -185,10 +208,10 @@ impl Subject<'_> {
 
     /// The first thing that no node has right.
     fn why_unlike(&self) -> String {
-        let Request { selector, reach, .. } = self.request;
-        let mut labelled =
-            self.room.all().map(|(_, place)| place.node).filter(|node| fit::has_labels(node, selector)).peekable();
-        if self.room.len() == 0 {
+        let Ask { selector, reach, .. } = self.request;
+        let all = || self.world.places().map(|(_, place)| &place.node);
+        let mut labelled = all().filter(|node| fit::has_labels(&node.labels, selector)).peekable();
+        if all().next().is_none() {
             "the cluster has no node".to_owned()
         } else if labelled.peek().is_none() {
             let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -211,8 +234,19 @@ impl Subject<'_> {
     }
 }
 
+/// How many of the nodes agree at most.
+fn largest<'a>(nodes: impl Iterator<Item = (&'a Spot, &'a Place)>) -> usize {
+    let mut groups: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    for (spot, _) in nodes {
+        if let Some(group) = &spot.group {
+            *groups.entry(group.clone()).or_default() += 1;
+        }
+    }
+    groups.into_values().max().unwrap_or_default()
+}
+
 /// What a server needs on each node: its devices, or CPU and memory where it has none, and what it is short of.
-fn need(request: &Request, short: Option<Measure<'_>>) -> String {
+fn need(request: &Ask, short: Option<Measure<'_>>) -> String {
     let text = |measure: Measure<'_>| measure.needed(measure.of(&request.each));
     let mut shown: Vec<_> = Measure::asked(request).filter(|measure| matches!(measure, Measure::Device(_))).collect();
     if shown.is_empty() {

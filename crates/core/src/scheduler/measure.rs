@@ -1,6 +1,6 @@
 //! Amounts in words.
 
-use super::Request;
+use super::event::Ask;
 use crate::amounts::Amounts;
 
 /// One of the things a node has an amount of.
@@ -15,7 +15,7 @@ pub(super) enum Measure<'a> {
 
 impl<'a> Measure<'a> {
     /// What a request asks for, the rarest first.
-    pub fn asked(request: &'a Request) -> impl Iterator<Item = Self> {
+    pub fn asked(request: &'a Ask) -> impl Iterator<Item = Self> {
         let devices = request.each.devices().map(|(name, _)| Self::Device(name));
         let all = devices.chain([Self::Cpu, Self::Memory, Self::Storage, Self::Pods]);
         all.filter(|measure| measure.of(&request.each) > 0)

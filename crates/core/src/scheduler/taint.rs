@@ -2,7 +2,7 @@
 
 use odc_api::v1alpha1::{Toleration, TolerationEffect, TolerationOperator};
 
-use crate::seen::{Effect, Node, Taint};
+use crate::seen::{Effect, Taint};
 
 /// Every server's pods stay through these: whether their node is lost is for the operator to say.
 const TOLERATED: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
@@ -11,14 +11,14 @@ const TOLERATED: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.i
 const PASSING: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
 
 /// Whether a pod with these tolerations would be let in now.
-pub(crate) fn lets_in(node: &Node, tolerations: &[Toleration]) -> bool {
-    node.taints.iter().all(|taint| tolerated(taint, tolerations))
+pub(crate) fn lets_in(taints: &[Taint], tolerations: &[Toleration]) -> bool {
+    taints.iter().all(|taint| tolerated(taint, tolerations))
 }
 
 /// Whether it would be let in once the node is well.
-pub(crate) fn would_let_in(node: &Node, tolerations: &[Toleration]) -> bool {
+pub(crate) fn would_let_in(taints: &[Taint], tolerations: &[Toleration]) -> bool {
     let passes = |taint: &Taint| PASSING.iter().any(|prefix| taint.key.starts_with(prefix));
-    node.taints.iter().all(|taint| passes(taint) || tolerated(taint, tolerations))
+    taints.iter().all(|taint| passes(taint) || tolerated(taint, tolerations))
 }
 
 fn tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
@@ -47,7 +47,7 @@ fn covers(toleration: &Toleration, taint: &Taint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::fixtures::{node, taint};
+    use crate::grants::fixtures::taint;
 
     fn toleration(key: &str, value: Option<&str>, effect: Option<TolerationEffect>) -> Toleration {
         let operator = if value.is_some() { TolerationOperator::Equal } else { TolerationOperator::Exists };
@@ -56,9 +56,9 @@ mod tests {
     }
 
     fn check(taints: &[&str], tolerations: &[Toleration], now: bool, once_well: bool) {
-        let node = Node { taints: taints.iter().map(|text| taint(text)).collect(), ..node("n") };
-        assert_eq!(lets_in(&node, tolerations), now, "{taints:?} and {tolerations:?}");
-        assert_eq!(would_let_in(&node, tolerations), once_well, "{taints:?} and {tolerations:?}, once well");
+        let on_node: Vec<Taint> = taints.iter().map(|text| taint(text)).collect();
+        assert_eq!(lets_in(&on_node, tolerations), now, "{taints:?} and {tolerations:?}");
+        assert_eq!(would_let_in(&on_node, tolerations), once_well, "{taints:?} and {tolerations:?}, once well");
     }
 
     #[test]

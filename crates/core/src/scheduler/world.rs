@@ -1,137 +1,336 @@
-//! The facts the scheduler decides from.
+//! Everything the scheduler knows, kept ready for the next plan. What an event changes is counted anew, and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use k8s_openapi::jiff::Timestamp;
-use odc_api::name::{FlavorName, TeamName, UserName};
-use odc_api::v1alpha1::{Admission, Quota, Toleration};
+use super::event::{Account, Event, Node, Server, Service, State, Used};
+use super::node::Place;
+use super::promise::Promised;
+use super::purse::{Held, Purse, Purses};
+use super::shape::{Shape, Shapes};
+use super::stays::Record;
 
-use super::Refusals;
-use crate::amounts::Amounts;
-use crate::seen::{Node, Pod, Reach};
-
-/// Everything that counts, in any order. Nothing else is asked while deciding.
 #[derive(Clone, Debug, Default)]
-pub struct World<'a> {
-    pub nodes: Vec<&'a Node>,
-    /// Of everybody: whoever they belong to, bound pods use their node.
-    pub pods: Vec<&'a Pod>,
-    pub servers: Vec<Server>,
-    pub quotas: Quotas,
-    pub unfit: Refusals,
+pub struct World {
+    places: Vec<Option<Place>>,
+    names: BTreeMap<String, u32>,
+    entries: Vec<Option<Entry>>,
+    /// Numbers of entries that are gone.
+    free: Vec<u32>,
+    ids: HashMap<String, u32>,
+    pub(super) users: Purses,
+    pub(super) teams: Purses,
+    pub(super) shapes: Shapes,
+    /// Whoever waits, roughly in the order of the last plan, which makes the next one cheap to sort. Some may be gone.
+    pub(super) waiting: Vec<u32>,
+    /// When servers are to be gone, to notice those that are not.
+    ends: BTreeSet<(i64, u32)>,
+    /// Servers that may be asked to give way.
+    pub(super) preemptible: BTreeSet<u32>,
+    pub(super) records: BTreeMap<String, Record>,
+    pub(super) promised: Promised,
 }
 
-/// A server as the queue sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    pub namespace: String,
-    pub name: String,
-    pub uid: String,
-    pub owner: UserName,
-    pub team: Option<TeamName>,
-    pub flavor: FlavorName,
-    pub request: Request,
-    pub want: Want,
-    /// What is stored of the last decision.
-    pub admission: Option<Admission>,
-    /// Its place in the queue counts from here.
-    pub since: Timestamp,
-    pub ended: bool,
+/// A server with what is looked up often.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub server: Server,
+    pub user: u32,
+    pub team: Option<u32>,
+    pub need: Held,
+    /// Of those that wait.
+    pub shape: u32,
+    /// When it is expected to be gone; later than promised for one that overstays.
+    pub end: Option<i64>,
 }
 
-/// What a server asks of its nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
-    /// More than one is a gang.
-    pub nodes: u32,
-    /// What it takes on each node, the pod itself included.
-    pub each: Amounts,
-    /// The device of its flavor, which `each` has an amount of.
-    pub device: Option<String>,
-    pub selector: BTreeMap<String, String>,
-    pub tolerations: Vec<Toleration>,
-    /// The label whose value all nodes of a gang must share.
-    pub topology: Option<String>,
-    /// From where its volumes can be reached; a node must be in all of them.
-    pub reach: Vec<Reach>,
-}
+/// One that overstays its end is expected to be gone after another minute, and again.
+const OVERDUE: i64 = 60;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
-    Run,
-    /// To run, but not now: it is booked, or something it needs is not ready. It does not compete.
-    Later,
-    /// Not to run. What it was granted is given back when its last pod is gone.
-    Rest,
-}
-
-/// Limits by who holds them. Whoever is not here has none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Quotas {
-    pub users: BTreeMap<UserName, Quota>,
-    pub teams: BTreeMap<TeamName, Quota>,
-}
-
-impl World<'_> {
-    /// How many servers wait for a flavor.
-    pub fn queue_length(&self, flavor: &FlavorName) -> usize {
-        self.servers.iter().filter(|server| server.waits() && server.flavor == *flavor).count()
+impl World {
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// All servers, first come first.
-    pub(super) fn in_order(&self) -> Vec<&Server> {
-        let mut all: Vec<_> = self.servers.iter().collect();
-        all.sort_by_key(|server| server.turn());
-        all
-    }
-}
-
-impl Server {
-    pub fn is_granted(&self) -> bool {
-        self.admission.as_ref().is_some_and(|admission| !admission.nodes.is_empty())
-    }
-
-    /// Whether it competes for a grant.
-    pub fn waits(&self) -> bool {
-        self.want == Want::Run && !self.ended && !self.is_granted()
-    }
-
-    pub(super) fn rests(&self) -> bool {
-        self.want == Want::Rest || self.ended
+    /// Takes note of a change at a time. Half-lives are of the policy the world is planned with.
+    pub fn apply(&mut self, event: Event, half_life: i64, now: i64) {
+        match event {
+            Event::Node(node) => self.set_node(node),
+            Event::NodeGone(name) => self.remove_node(&name),
+            Event::Server(server) => self.set_server(*server, half_life, now),
+            Event::ServerGone(id) => self.remove_server(&id, half_life, now),
+            Event::User(account) => self.set_user(account),
+            Event::UserGone(name) => self.set_user(Account { name, ..Account::default() }),
+            Event::Team(account) => self.set_team(account),
+            Event::TeamGone(name) => self.set_team(Account { name, ..Account::default() }),
+            Event::Record { flavor, record } => drop(self.records.insert(flavor, *record)),
+            Event::Stay { flavor, lifetime, stayed } => {
+                self.records.entry(flavor).or_default().left(lifetime, stayed);
+            }
+        }
     }
 
-    pub(super) fn turn(&self) -> Turn<'_> {
-        Turn { since: self.since.as_second(), namespace: &self.namespace, name: &self.name, uid: &self.uid }
-    }
-}
-
-impl Request {
-    /// At least one: a grant of nothing would be no grant.
-    pub(crate) fn nodes(&self) -> usize {
-        usize::try_from(self.nodes).unwrap_or(usize::MAX).max(1)
+    fn set_user(&mut self, account: Account) {
+        let at = self.users.find(&account.name);
+        if let Some(purse) = self.users.get_mut(at) {
+            purse.set(account);
+        }
+        self.promised.rules_changed();
     }
 
-    /// The label that the nodes must agree on. One node agrees with itself.
-    pub(crate) fn shared_label(&self) -> Option<&str> {
-        self.topology.as_deref().filter(|_| self.nodes() > 1)
+    fn set_team(&mut self, account: Account) {
+        let at = self.teams.find(&account.name);
+        if let Some(purse) = self.teams.get_mut(at) {
+            purse.set(account);
+        }
+        self.promised.rules_changed();
     }
 
-    /// How much of the flavor's device it takes on all nodes together.
-    pub(crate) fn devices(&self) -> i64 {
-        self.in_all(self.device.as_deref().map_or(0, |device| self.each.device(device)))
+    fn set_node(&mut self, node: Node) {
+        let known = self.names.get(&node.name).copied();
+        let at = known.unwrap_or_else(|| {
+            let free = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
+            let at = u32::try_from(free).unwrap_or(u32::MAX);
+            self.names.insert(node.name.clone(), at);
+            if free == self.places.len() {
+                self.places.push(None);
+            }
+            at
+        });
+        let Some(slot) = usize::try_from(at).ok().and_then(|at| self.places.get_mut(at)) else { return };
+        match slot {
+            Some(place) => {
+                if place.node == node {
+                    return;
+                }
+                let shrinks = !place.node.others.holds(&node.others)
+                    || !node.capacity.holds(&place.node.capacity)
+                    || (place.node.service == Service::Open && node.service != Service::Open);
+                if shrinks {
+                    self.promised.capacity_shrank();
+                }
+                place.set(node);
+            }
+            None => {
+                *slot = Some(Place::new(node));
+                // Servers may have been told of before their node.
+                let name = slot.as_ref().map(|place| place.name.clone()).unwrap_or_default();
+                let here = self.entries.iter().enumerate().filter_map(|(number, entry)| {
+                    let entry = entry.as_ref()?;
+                    let running = entry.server.running()?;
+                    let on = running.on.iter().filter(|(node, _)| **node == *name);
+                    Some((u32::try_from(number).ok()?, entry.end, on.map(|(_, what)| what.clone()).collect::<Vec<_>>()))
+                });
+                for (server, end, on) in here.collect::<Vec<_>>() {
+                    if let Some(place) = slot.as_mut() {
+                        on.iter().for_each(|what| place.put(server, what, end));
+                    }
+                }
+            }
+        }
+        self.shapes.refresh(at, slot.as_ref());
     }
 
-    pub(crate) fn in_all(&self, each: i64) -> i64 {
-        each.saturating_mul(i64::try_from(self.nodes()).unwrap_or(i64::MAX))
+    fn remove_node(&mut self, name: &str) {
+        let Some(at) = self.names.remove(name) else { return };
+        if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.places.get_mut(at)) {
+            *slot = None;
+        }
+        self.promised.capacity_shrank();
+        self.shapes.refresh(at, None);
     }
-}
 
-/// A place in the order of arrival. Total, so that results repeat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn<'a> {
-    /// In whole seconds: times are stored like that, and the order must not change by being stored.
-    since: i64,
-    namespace: &'a str,
-    name: &'a str,
-    uid: &'a str,
+    fn set_server(&mut self, server: Server, half_life: i64, now: i64) {
+        if self.get(&server.id).is_some_and(|known| *known == server) {
+            return;
+        }
+        let before = self.ids.get(&server.id).copied();
+        if let (Some(old), Some(new)) = (before.and_then(|at| self.entry(at)), server.running()) {
+            let extended = old.server.running().is_some_and(|old| match (old.end, new.end) {
+                (Some(old), Some(new)) => new > old,
+                (old, new) => old.is_some() && new.is_none(),
+            });
+            if extended {
+                self.promised.somebody_stays_longer();
+            }
+        }
+        if let Some(at) = before {
+            self.unlink(at, half_life, now);
+        }
+        let at = before.unwrap_or_else(|| {
+            let at = self.free.pop().unwrap_or_else(|| {
+                self.entries.push(None);
+                u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+            });
+            self.ids.insert(server.id.clone(), at);
+            at
+        });
+        self.link(at, server, half_life, now);
+    }
+
+    fn remove_server(&mut self, id: &str, half_life: i64, now: i64) {
+        let Some(at) = self.ids.remove(id) else { return };
+        self.unlink(at, half_life, now);
+        self.promised.forget(at);
+        if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at)) {
+            *slot = None;
+            self.free.push(at);
+        }
+    }
+
+    fn link(&mut self, at: u32, server: Server, half_life: i64, now: i64) {
+        let user = self.users.find(&server.owner);
+        let team = server.team.as_ref().map(|team| self.teams.find(team));
+        let end = server.running().and_then(|running| running.end);
+        let shape = if server.waits() {
+            self.waiting.push(at);
+            self.shapes.join(&server.ask, &self.places)
+        } else {
+            u32::MAX
+        };
+        let entry = Entry { need: Held::of(&server.ask), user, team, shape, end, server };
+        if let Some(running) = entry.server.running() {
+            for (node, what) in &running.on {
+                self.change(node, |place| place.put(at, what, end));
+            }
+            self.ends.extend(end.map(|end| (end, at)));
+            if entry.server.preemptible && !running.leaving {
+                self.preemptible.insert(at);
+            }
+        }
+        self.charge(at, &entry, half_life, now);
+        if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at)) {
+            *slot = Some(entry);
+        }
+    }
+
+    /// Takes a server out of everything that counts it.
+    fn unlink(&mut self, at: u32, half_life: i64, now: i64) {
+        let slot = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at));
+        let Some(entry) = slot.and_then(Option::take) else { return };
+        if entry.server.waits() {
+            // Its number stays in `waiting` until the next plan, which looks at all of them anyway.
+            self.shapes.leave(entry.shape);
+        }
+        if let Some(running) = entry.server.running() {
+            for (node, _) in &running.on {
+                self.change(node, |place| place.remove(at));
+            }
+            if let Some(end) = entry.end {
+                self.ends.remove(&(end, at));
+            }
+            self.preemptible.remove(&at);
+        }
+        for purse in [self.users.get_mut(entry.user), entry.team.and_then(|team| self.teams.get_mut(team))] {
+            let Some(purse) = purse else { continue };
+            purse.servers.remove(&at);
+            if purse.runs.remove(&at) {
+                purse.used = purse.used_at(now, half_life);
+                purse.held = purse.held.minus(entry.need);
+                purse.cost = purse.cost.saturating_sub(entry.server.ask.cost());
+            }
+        }
+    }
+
+    fn charge(&mut self, at: u32, entry: &Entry, half_life: i64, now: i64) {
+        let runs = matches!(entry.server.state, State::Running(_));
+        for purse in [self.users.get_mut(entry.user), entry.team.and_then(|team| self.teams.get_mut(team))] {
+            let Some(purse) = purse else { continue };
+            purse.servers.insert(at);
+            if runs && purse.runs.insert(at) {
+                purse.used = Used { at: now.max(purse.used.at), ..purse.used_at(now, half_life) };
+                purse.held = purse.held.plus(entry.need);
+                purse.cost = purse.cost.saturating_add(entry.server.ask.cost());
+            }
+        }
+    }
+
+    fn change(&mut self, node: &str, how: impl FnOnce(&mut Place)) {
+        if let Some(at) = self.names.get(node).copied() {
+            self.change_at(at, how);
+        }
+    }
+
+    pub(super) fn change_at(&mut self, at: u32, how: impl FnOnce(&mut Place)) {
+        let slot = usize::try_from(at).ok().and_then(|at| self.places.get_mut(at));
+        if let Some(place) = slot.and_then(Option::as_mut) {
+            how(place);
+            self.shapes.recount(at, place);
+        }
+    }
+
+    /// Servers that should be gone and are not are expected a little later.
+    pub(super) fn notice_overdue(&mut self, now: i64) {
+        while let Some((end, at)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
+            self.ends.pop_first();
+            let Some(promised) = self.entry(at).and_then(|entry| entry.server.running()?.end) else { continue };
+            // Counted from the promise, so that it does not depend on when somebody looked.
+            let late = now.saturating_sub(promised) / OVERDUE + 1;
+            let next = promised.saturating_add(late.saturating_mul(OVERDUE)).max(end.saturating_add(1));
+            self.expect(at, Some(next));
+        }
+    }
+
+    /// A server is expected to be gone at another time than was known.
+    pub(super) fn expect(&mut self, at: u32, end: Option<i64>) {
+        let slot = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at));
+        let Some(entry) = slot.and_then(Option::as_mut) else { return };
+        if let Some(old) = std::mem::replace(&mut entry.end, end) {
+            self.ends.remove(&(old, at));
+        }
+        self.ends.extend(end.map(|end| (end, at)));
+        let nodes = entry.server.running().map(|running| running.on.clone()).unwrap_or_default();
+        for (node, _) in nodes {
+            self.change(&node, |place| place.end(at, end));
+        }
+    }
+
+    pub fn get(&self, id: &str) -> Option<&Server> {
+        Some(&self.entry(*self.ids.get(id)?)?.server)
+    }
+
+    pub fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.entries.iter().flatten().map(|entry| &entry.server)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.names.values().filter_map(|at| Some(&self.place(*at)?.node))
+    }
+
+    pub fn record(&self, flavor: &str) -> Option<&Record> {
+        self.records.get(flavor)
+    }
+
+    /// What somebody used lately, as of now.
+    pub fn used_by_user(&self, name: &str, half_life: i64, now: i64) -> Option<Used> {
+        self.users.named(name).map(|purse: &Purse| purse.used_at(now, half_life))
+    }
+
+    pub fn used_by_team(&self, name: &str, half_life: i64, now: i64) -> Option<Used> {
+        self.teams.named(name).map(|purse| purse.used_at(now, half_life))
+    }
+
+    pub(super) fn entry(&self, at: u32) -> Option<&Entry> {
+        self.entries.get(usize::try_from(at).ok()?)?.as_ref()
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<u32> {
+        self.ids.get(id).copied()
+    }
+
+    pub(super) fn place(&self, at: u32) -> Option<&Place> {
+        self.places.get(usize::try_from(at).ok()?)?.as_ref()
+    }
+
+    pub(super) fn node_named(&self, name: &str) -> Option<u32> {
+        self.names.get(name).copied()
+    }
+
+    /// All nodes by name.
+    pub(super) fn places(&self) -> impl Iterator<Item = (u32, &Place)> {
+        self.names.values().filter_map(|at| Some((*at, self.place(*at)?)))
+    }
+
+    pub(super) fn shape_of(&self, entry: &Entry) -> Option<&Shape> {
+        self.shapes.get(entry.shape)
+    }
 }

@@ -8,13 +8,9 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use futures_util::StreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, PostParams};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event};
 use odc_api::label;
 use rand::Rng as _;
 use russh::keys::ssh_key::LineEnding;
@@ -22,9 +18,7 @@ use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{PrivateKey, PublicKey};
 
 use crate::context::Context;
-use crate::error::code;
-use crate::request::in_time;
-use crate::requeue::back_off;
+use crate::kept_secret;
 
 pub const SECRET: &str = "odc-control-ca";
 const SIGNS: &str = "ca";
@@ -111,59 +105,14 @@ pub fn fresh_key(comment: &str) -> anyhow::Result<PrivateKey> {
     PrivateKey::new(KeypairData::Ed25519(Ed25519Keypair::from_seed(&seed)), comment).context("making an SSH key")
 }
 
-/// Makes the Secret if there is none, and takes over every change of it, for ever.
 pub async fn follow(ctx: Arc<Context>) {
-    let api: Api<Secret> = Api::namespaced(ctx.client.clone(), &ctx.config.namespace);
-    let only = watcher::Config::default().fields(&format!("metadata.name={SECRET}"));
-    let mut events = std::pin::pin!(watcher::watcher(api.clone(), only).default_backoff());
-    let mut there = false;
-    // How often we tried to make it.
-    let mut tries: u32 = 0;
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            // Until its own event tells that it is there.
-            () = tokio::time::sleep(back_off(tries)), if tries > 0 => {
-                make(&ctx, &api).await;
-                tries = tries.saturating_add(1);
-                continue;
-            }
-        };
-        match event {
-            None => return,
-            Some(Ok(Event::Init)) => there = false,
-            Some(Ok(Event::InitApply(secret) | Event::Apply(secret))) => {
-                (there, tries) = (true, 0);
-                learn(&ctx, &secret);
-            }
-            Some(Ok(Event::InitDone)) if there => {}
-            Some(Ok(Event::InitDone | Event::Delete(_))) => {
-                make(&ctx, &api).await;
-                tries = 1;
-            }
-            Some(Err(error)) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
-            }
-        }
-    }
+    kept_secret::follow(ctx, SECRET, make, learn).await;
 }
 
-/// The one we know, if somebody took it away; else a new one. Its event tells us the outcome, whoever made it.
-async fn make(ctx: &Context, api: &Api<Secret>) {
+/// The one we know, if somebody took it away; else a new one.
+fn make(ctx: &Context) -> anyhow::Result<Secret> {
     let known = ctx.authority.borrow().usable();
-    let made = known.map_or_else(Authority::fresh, |known| Ok((*known).clone())).and_then(|made| made.secret());
-    let secret = match made {
-        Ok(secret) if ctx.may_write().is_ok() => secret,
-        Ok(_) => return,
-        Err(error) => return tracing::error!(error = format!("{error:#}"), "the control authority cannot be made"),
-    };
-    match in_time(api.create(&PostParams::default(), &secret)).await {
-        Ok(_) => ctx.metrics.wrote("create", "Secret"),
-        Err(error) if code(&error) == Some(409) => {}
-        Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "the control authority was not stored");
-        }
-    }
+    known.map_or_else(Authority::fresh, |known| Ok((*known).clone()))?.secret()
 }
 
 /// One that cannot be used changes nothing.

@@ -4,6 +4,7 @@ mod counts;
 mod crash;
 mod faults;
 mod life;
+mod queue_api;
 mod rig;
 mod rights;
 pub mod stage;

@@ -18,6 +18,7 @@ use odc_tests::apifault::{Action, EventAction, Fault, Pattern, Verb};
 use odc_tests::{audit, odc, wait};
 use serde_json::{Value, json};
 
+use super::queue_api;
 use super::rig::Rig;
 use super::stage::{LIMIT, NAMESPACE, OPERATOR, Stage, until, until_none, user, with_stage};
 
@@ -99,7 +100,7 @@ fn objects(client: &Client, group: &str, version: &str, kind: &str) -> Api<Dynam
 }
 
 /// A client with nothing but this, which tells every refusal at once.
-async fn client(stage: &Stage<'_>, token: &str) -> anyhow::Result<Client> {
+pub async fn client(stage: &Stage<'_>, token: &str) -> anyhow::Result<Client> {
     let path = stage.directory.join("client.kubeconfig");
     odc::with_token(&stage.plane.kubeconfig, token, &path)?;
     let mut config = config(&path).await?;
@@ -111,7 +112,7 @@ async fn config(path: &Path) -> anyhow::Result<kube::Config> {
     Ok(kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?)
 }
 
-async fn token(client: &Client, namespace: &str, account: &str) -> anyhow::Result<String> {
+pub async fn token(client: &Client, namespace: &str, account: &str) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let request = TokenRequest {
         spec: TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() },
@@ -214,6 +215,17 @@ async fn until_read(rig: &Rig<'_>, resource: &str, name: &str) -> anyhow::Result
         Ok(())
     })
     .await
+}
+
+/// Leaders that serve the queue's own API come and go.
+async fn announce(stage: &Stage<'_>) -> anyhow::Result<()> {
+    odc::apply(&stage.plane.client, &user("ada")).await?;
+    queue_api::register(&stage.plane.client).await?;
+    for _ in 0..2 {
+        stage.forget_leader().await?;
+        queue_api::serving(stage).await?.operator.kill().await?;
+    }
+    Ok(())
 }
 
 /// Whatever somebody spoils in a user's namespace.
@@ -338,6 +350,7 @@ async fn the_operator_is_denied_nothing_and_has_no_right_it_does_not_use() -> an
         live(&rig).await.with_context(|| rig.operator.words())?;
         // The record has a watch when it ended.
         rig.operator.kill().await?;
+        announce(stage).await?;
         let requests = wait::until("all watches have ended", LIMIT, async || {
             let requests = stage.plane.requests()?;
             let watches = requests.iter().filter(|request| request.user == OPERATOR && request.verb == "watch");

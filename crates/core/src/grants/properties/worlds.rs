@@ -5,8 +5,8 @@ use odc_api::time::stored;
 use odc_api::v1alpha1::{Quota, Toleration, TolerationOperator};
 use proptest::prelude::*;
 
-use crate::scheduler::fixtures::{Cluster, GPU, cpu_node, foreign, labelled, server_pod, taint, time};
-use crate::scheduler::{Fingerprint, Refusal, Request, Server, Want};
+use crate::grants::fixtures::{Cluster, GPU, cpu_node, foreign, labelled, server_pod, taint, time};
+use crate::grants::{Fingerprint, Refusal, Request, Server, Want};
 use crate::seen::{Node, Pod, PodPhase, Readiness};
 
 const ZONE: &str = "zone";

@@ -1,6 +1,7 @@
 //! What is decided in situations people know, told line by line.
 
 mod ends;
+mod expecting;
 mod gangs;
 mod grants;
 mod order;

@@ -8,14 +8,14 @@ use odc_api::v1alpha1::condition::{Reason, Sentence};
 
 use super::grant::{Grant, Pods, Slot};
 use super::room::Room;
-use super::{Fingerprint, Policy, Refusal, Server, World, due, fit};
+use super::{Facts, Fingerprint, Policy, Refusal, Server, due, fit};
 use crate::amounts::Amounts;
 use crate::plan::Again;
 use crate::seen::Pod;
 
 /// All grants, sorted by what becomes of them.
 pub(super) struct Review<'a> {
-    pub kept: Vec<&'a Server>,
+    pub kept: Vec<Held<'a>>,
     /// By uid.
     pub released: BTreeSet<&'a str>,
     /// By uid.
@@ -24,6 +24,13 @@ pub(super) struct Review<'a> {
     /// What bound pods and the kept grants leave.
     pub room: Room<'a>,
     pub again: Again,
+}
+
+/// A server with what it holds.
+pub(super) struct Held<'a> {
+    pub server: &'a Server,
+    /// What its pods use, or will.
+    pub on: Vec<(&'a str, Amounts)>,
 }
 
 /// Why a grant cannot be kept.
@@ -39,7 +46,7 @@ pub(super) enum Cause<'a> {
     Crowded(&'a str),
 }
 
-pub(super) fn review<'a>(world: &'a World<'a>, policy: &Policy, now: Timestamp) -> Review<'a> {
+pub(super) fn review<'a>(world: &'a Facts<'a>, policy: &Policy, now: Timestamp) -> Review<'a> {
     let pods = Pods::of(&world.pods);
     let bound = Room::of(&world.nodes, &world.pods);
     let mut review = Review {
@@ -76,7 +83,7 @@ impl<'a> Review<'a> {
             self.released.insert(&grant.server.uid);
         } else {
             self.room.reserve(grant);
-            self.kept.push(grant.server);
+            self.kept.push(Held::of(grant));
         }
     }
 
@@ -88,8 +95,19 @@ impl<'a> Review<'a> {
             self.revoked.insert(&grant.server.uid, Cause::Crowded(node));
         } else {
             self.room.reserve(grant);
-            self.kept.push(grant.server);
+            self.kept.push(Held::of(grant));
         }
+    }
+}
+
+impl<'a> Held<'a> {
+    fn of(grant: &Grant<'a>) -> Self {
+        let on = grant.slots.iter().filter_map(|slot| match (&slot.missing, slot.pod) {
+            (Some(missing), _) => Some((slot.node, missing.clone())),
+            (None, Some(pod)) => Some((pod.node.as_deref()?, pod.requests.clone())),
+            (None, None) => None,
+        });
+        Self { server: grant.server, on: on.collect() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Nodes and what is free on them.
 
-use super::World;
+use super::Facts;
 use super::grant::{Grant, Pods};
 use crate::amounts::Amounts;
 use crate::seen::{Node, Pod};
@@ -42,16 +42,12 @@ impl<'a> Room<'a> {
     }
 
     /// What bound pods and all present grants leave.
-    pub fn left(world: &World<'a>) -> Self {
+    pub fn left(world: &Facts<'a>) -> Self {
         let (mut room, pods) = (Self::of(&world.nodes, &world.pods), Pods::of(&world.pods));
         for grant in world.servers.iter().filter_map(|server| Grant::of(server, &pods)) {
             room.reserve(&grant);
         }
         room
-    }
-
-    pub fn len(&self) -> usize {
-        self.places.len()
     }
 
     pub fn find(&self, node: &str) -> Option<usize> {
@@ -68,11 +64,6 @@ impl<'a> Room<'a> {
 
     pub fn all(&self) -> impl Iterator<Item = (usize, &Place<'a>)> {
         self.places.iter().enumerate()
-    }
-
-    /// The places of these numbers.
-    pub fn among(&self, numbers: &[usize]) -> impl Iterator<Item = (usize, &Place<'a>)> {
-        numbers.iter().filter_map(|at| Some((*at, self.get(*at)?)))
     }
 
     /// Takes from what is free, for a server.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use odc_api::v1alpha1::Admission;
 
 use super::Server;
-use super::world::Turn;
+use super::facts::Turn;
 use crate::amounts::Amounts;
 use crate::seen::Pod;
 

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::Sentence;
 
 use super::room::Room;
-use super::{Policy, Server, World, due};
+use super::{Facts, Policy, Server, due};
 use crate::seen::{Effect, Node, Readiness};
 
 /// A node refused a server.
@@ -80,7 +80,7 @@ impl Refusals {
     }
 
     /// Those that count. A node that changed and changed back has changed, so what is void now is dropped for good.
-    pub(super) fn holding(world: &World<'_>, room: &Room<'_>, policy: &Policy, now: Timestamp) -> Self {
+    pub(super) fn holding(world: &Facts<'_>, room: &Room<'_>, policy: &Policy, now: Timestamp) -> Self {
         let of_servers = world.servers.iter().flat_map(|server: &Server| world.unfit.of_server(&server.uid));
         of_servers.filter(|refusal| refusal.holds(room, policy, now)).cloned().collect()
     }
@@ -118,7 +118,7 @@ impl FromIterator<Refusal> for Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::fixtures::{gpu_node, taint, time};
+    use crate::grants::fixtures::{gpu_node, taint, time};
 
     /// Whether a change of the node voids what it refused before.
     fn check(change: impl FnOnce(&mut Node), voids: bool) {

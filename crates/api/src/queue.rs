@@ -1,0 +1,165 @@
+//! `queue.odc.dev`: the queue as it is this moment. The leading operator answers from memory; nothing of it is stored.
+//!
+//! What everybody may know of a flavor's queue names nobody ([`Queue`]). Who may read servers of a namespace may read
+//! their places there ([`QueueEntry`]), and when servers of each size would start ([`Availability`]); who may create
+//! servers there may ask the same about a particular one ([`DryRun`]). The
+//! API server decides that by its own roles before it passes a question on.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::duration::Duration;
+use crate::name::{FlavorName, TeamName};
+use crate::v1alpha1::Priority;
+
+pub const GROUP: &str = "queue.odc.dev";
+pub const VERSION: &str = "v1alpha1";
+pub const API_VERSION: &str = "queue.odc.dev/v1alpha1";
+
+/// When something is expected to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Start {
+    /// There is room this moment.
+    #[serde(default)]
+    pub now: bool,
+    /// Half of such waits end before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50: Option<Time>,
+    /// Nine of ten such waits end before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90: Option<Time>,
+    /// If everybody ahead stays as long as they may and nobody extends; absent if the end of somebody is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest: Option<Time>,
+}
+
+/// The queue of one flavor, without names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Queue {
+    /// Named like the flavor.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub waiting: Vec<Waiting>,
+    /// How well earlier promises were kept.
+    #[serde(default)]
+    pub calibration: Calibration,
+}
+
+/// Somebody who waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    pub position: i64,
+    pub count: u32,
+    pub nodes: u32,
+    pub priority: Priority,
+    pub queued_at: Time,
+    #[serde(default)]
+    pub start: Start,
+}
+
+/// When servers of one flavor would start, if the user of the namespace asked now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Availability {
+    /// Named like the flavor.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub sizes: Vec<Size>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Size {
+    pub count: u32,
+    pub nodes: u32,
+    #[serde(default)]
+    pub start: Start,
+    /// Why not now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// Of all waits that ended: how many ended by the time that was promised first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Calibration {
+    pub promises: u64,
+    /// By `p50`; half of them is right.
+    pub kept_p50: u64,
+    /// By `p90`; nine of ten is right.
+    pub kept_p90: u64,
+}
+
+/// A server that waits, named as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueEntry {
+    pub metadata: ObjectMeta,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavor: Option<FlavorName>,
+    #[serde(default)]
+    pub count: u32,
+    #[serde(default)]
+    pub nodes: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<Time>,
+    #[serde(default)]
+    pub start: Start,
+    /// The reasons are those of the condition Admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// When would this start, and what is in its way? Created to be answered, and never kept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DryRun {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    pub spec: DryRunSpec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<DryRunStatus>,
+}
+
+/// As in the spec of a server; what is left out is as for a server that leaves it out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DryRunSpec {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavor: Option<FlavorName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Duration>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<TeamName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    #[serde(default)]
+    pub preemptible: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DryRunStatus {
+    pub start: Start,
+    /// Its place among those who wait for the same nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What is in its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}

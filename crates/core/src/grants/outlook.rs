@@ -1,0 +1,120 @@
+//! The queue as it stands after a plan: when everybody who waits is expected to start, and questions to it that change
+//! nothing.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use odc_api::v1alpha1::condition::Reason;
+
+use super::queue::told;
+use super::{Refusals, Server};
+use crate::scheduler::{self, Eta, Event, Forecast, Promises, State, Wait, World};
+
+#[derive(Clone, Debug, Default)]
+pub struct Outlook {
+    world: World,
+    forecast: Forecast,
+    waits: Vec<Wait>,
+    etas: BTreeMap<String, Eta>,
+    policy: scheduler::Policy,
+    /// When it was so.
+    at: i64,
+}
+
+/// A server that waits, as it stands now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing<'a> {
+    pub server: &'a scheduler::Server,
+    pub position: Option<u32>,
+    pub eta: Option<Eta>,
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// What would become of a server that nobody has asked for yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// It would start at once.
+    Now,
+    Later {
+        position: Option<u32>,
+        eta: Option<Eta>,
+        reason: Reason,
+        message: String,
+    },
+}
+
+impl Outlook {
+    /// From a world in which everything that was granted has started.
+    pub(super) fn new(
+        world: World,
+        mut forecast: Forecast,
+        waits: Vec<Wait>,
+        policy: scheduler::Policy,
+        now: Timestamp,
+    ) -> Self {
+        let at = now.as_second();
+        let etas = etas(&world, &mut forecast, &waits, &policy, at);
+        Self { world, forecast, waits, etas, policy, at }
+    }
+
+    pub(super) fn world(&self) -> &World {
+        &self.world
+    }
+
+    pub(super) fn waits(&self) -> &[Wait] {
+        &self.waits
+    }
+
+    pub fn eta(&self, uid: &str) -> Option<Eta> {
+        self.etas.get(uid).copied()
+    }
+
+    /// Everybody who waits, in the order of the queue.
+    pub fn standings(&self) -> Vec<Standing<'_>> {
+        let mut explained = self.world.explained();
+        let standing = |wait: &Wait| {
+            let (reason, message) = explained.why(wait);
+            let server = self.world.get(&wait.id)?;
+            Some(Standing { server, position: wait.position, eta: self.eta(&wait.id), reason, message })
+        };
+        self.waits.iter().filter_map(standing).collect()
+    }
+
+    /// How promises to those who waited for a flavor were kept.
+    pub fn promises(&self, flavor: &str) -> Option<&Promises> {
+        self.world.record(flavor).map(|record| &record.promises)
+    }
+
+    /// What would become of this server if it were asked for now. Nobody is promised anything.
+    pub fn ask(&self, server: &Server) -> Prospect {
+        let (mut world, mut forecast) = (self.world.clone(), self.forecast.clone());
+        let asked = scheduler::Server { state: State::Waiting, ..told(server, &Refusals::default()) };
+        let event = Event::Server(Box::new(asked));
+        world.apply(event.clone(), self.policy.half_life, self.at);
+        forecast.apply(&event, &world, self.policy.half_life, self.at);
+        let plan = world.sketch(&self.policy, self.at);
+        let Some(wait) = plan.waits.iter().find(|wait| wait.id == server.uid) else { return Prospect::Now };
+        let eta = etas(&world, &mut forecast, std::slice::from_ref(wait), &self.policy, self.at).remove(&wait.id);
+        let (reason, message) = world.explained().why(wait);
+        Prospect::Later { position: wait.position, eta, reason, message }
+    }
+}
+
+fn etas(
+    world: &World,
+    forecast: &mut Forecast,
+    waits: &[Wait],
+    policy: &scheduler::Policy,
+    now: i64,
+) -> BTreeMap<String, Eta> {
+    if waits.is_empty() {
+        return BTreeMap::new();
+    }
+    let likely = forecast.starts(world, policy, now);
+    let eta = |wait: &Wait| {
+        let likely = likely.get(&wait.id).copied()?;
+        Some((wait.id.clone(), world.eta(&wait.id, likely, wait.start, now)?))
+    };
+    waits.iter().filter_map(eta).collect()
+}

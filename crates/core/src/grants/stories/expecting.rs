@@ -1,0 +1,90 @@
+//! When people are told to expect their turn.
+
+use std::time::Duration;
+
+use super::*;
+use crate::grants::outlook::Prospect;
+
+const HOUR: i64 = 3_600;
+
+/// One node, taken by a server that may stay for an hour from now on, and one that waits for it.
+fn full() -> Cluster {
+    Cluster::new([gpu_node("n1", 8)])
+        .server("runs", |server| Server {
+            ends: Some(time(2 * HOUR)),
+            lifetime: Some(Duration::from_secs(7_200)),
+            ..server.gpus(8).granted(1, &["n1"])
+        })
+        .server("waits", |server| Server { lifetime: Some(Duration::from_secs(7_200)), ..server.gpus(8) })
+}
+
+fn eta(cluster: &Cluster) -> (i64, i64) {
+    let admission = cluster.servers[1].admission.as_ref().unwrap();
+    let eta = admission.eta.as_ref().unwrap();
+    let after = |at: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| at.0.as_second() - cluster.now.as_second();
+    (after(&eta.p50), after(&eta.p90))
+}
+
+fn carried_out(cluster: Cluster) -> Cluster {
+    let plan = cluster.plan();
+    cluster.after(&plan)
+}
+
+#[test]
+fn who_waits_is_told_when_and_no_later_than_everybody_must_leave() {
+    let (half, most) = eta(&carried_out(full()));
+    assert!(0 < half && half <= most && most <= HOUR, "{half} {most}");
+}
+
+#[test]
+fn an_expectation_stays_while_it_is_about_right() {
+    let mut cluster = carried_out(full());
+    for seconds in [1, 30, 120] {
+        cluster.now = time(HOUR + seconds);
+        assert_eq!(cluster.plan().decisions.iter().map(|decision| &decision.name).collect::<Vec<_>>(), [""; 0]);
+    }
+}
+
+#[test]
+fn an_expectation_moves_when_somebody_stays_longer() {
+    let before = carried_out(full());
+    let mut cluster = before.clone();
+    cluster.servers[0].ends = Some(time(10 * HOUR));
+    let after = carried_out(cluster);
+    assert!(eta(&after).1 > eta(&before).1, "{:?} {:?}", eta(&before), eta(&after));
+}
+
+#[test]
+fn nothing_is_promised_where_nobody_knows_an_end() {
+    let mut cluster = full();
+    cluster.servers[0].ends = None;
+    let plan = cluster.plan();
+    assert_eq!(plan.outlook.eta("uid-waits").map(|eta| eta.latest), None);
+    assert!(cluster.after(&plan).servers[1].admission.as_ref().unwrap().eta.is_none());
+}
+
+#[test]
+fn a_question_is_answered_as_a_request_would_be_and_changes_nothing() {
+    let mut cluster = full();
+    let outlook = cluster.plan().outlook;
+    let asked = Server { lifetime: Some(Duration::from_secs(600)), ..Server::test("asked", 100).gpus(4) };
+    let Prospect::Later { position, eta, message, .. } = outlook.ask(&asked) else { panic!("there is no room") };
+    assert_eq!(position, Some(2));
+    assert!(message.contains("Needs 4 nvidia.com/gpu"), "{message}");
+    let latest = eta.and_then(|eta| eta.latest).unwrap();
+    assert!(outlook.standings().iter().all(|standing| standing.server.id != "uid-asked"));
+    cluster.servers.push(asked);
+    let real = cluster.plan().outlook;
+    assert_eq!(real.eta("uid-asked").and_then(|eta| eta.latest), Some(latest));
+
+    let empty = Cluster::new([gpu_node("n1", 8)]).plan().outlook;
+    assert_eq!(empty.ask(&Server::test("asked", 100)), Prospect::Now);
+}
+
+#[test]
+fn everybody_stands_where_they_were_told() {
+    let cluster = full().server("behind", |server| server.gpus(1));
+    let plan = cluster.plan();
+    let stand: Vec<_> = plan.outlook.standings().iter().map(|one| (one.server.id.clone(), one.position)).collect();
+    assert_eq!(stand, [("uid-waits".to_owned(), Some(1)), ("uid-behind".to_owned(), Some(2))]);
+}

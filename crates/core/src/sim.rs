@@ -1,0 +1,17 @@
+//! The scheduler in virtual time: what it would have done with a trace of requests, or what it did with a recorded one.
+//!
+//! A trace is a list of lines, each with a time in seconds. The simulation plays the part of the cluster: it starts what is
+//! granted, ends what is over, and counts on its own whether anything was ever given twice.
+
+mod cluster;
+pub mod convert;
+mod job;
+mod report;
+mod run;
+mod totals;
+mod trace;
+
+pub use job::{Outcome, Overtaken, Promise, Request, Run};
+pub use report::{EtaCoverage, Report, Totals, Waits};
+pub use run::{Options, Step, simulate};
+pub use trace::{Error, Line, What, read};

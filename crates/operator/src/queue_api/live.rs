@@ -1,0 +1,228 @@
+//! Answers from how the queue stood after its last pass.
+
+use std::sync::{Arc, PoisonError};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use odc_api::name::FlavorName;
+use odc_api::queue::{Availability, Calibration, DryRunSpec, DryRunStatus, Queue, QueueEntry, Size, Start, Waiting};
+use odc_api::time::stored;
+use odc_api::v1alpha1::{DevServer, DevServerFlavor};
+use odc_core::grants::outlook::{Outlook, Prospect, Standing};
+use odc_core::scheduler::{Eta, Promises};
+use serde_json::json;
+
+use super::Answers;
+use crate::context::Context;
+use crate::snapshot;
+
+/// Devices on one node, as people ask for them.
+const COUNTS: [u32; 4] = [1, 2, 4, 8];
+/// Nodes of gangs, as people ask for them.
+const GANGS: [u32; 2] = [2, 4];
+
+pub struct Live(pub Arc<Context>);
+
+impl Live {
+    fn outlook(&self) -> Arc<Outlook> {
+        self.0.outlook.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What would become of such a server, asked for by the user of a namespace.
+    fn ask(&self, outlook: &Outlook, namespace: &str, asked: &DryRunSpec) -> Result<Prospect, String> {
+        let server = hypothetical(namespace, asked).map_err(|error| error.to_string())?;
+        Ok(outlook.ask(&snapshot::asked(&self.0, &server)?))
+    }
+}
+
+impl Answers for Live {
+    fn queues(&self) -> Vec<Queue> {
+        let outlook = self.outlook();
+        let standings = outlook.standings();
+        let flavors = self.0.cluster.flavors.all();
+        let queue = |flavor: &FlavorName| {
+            let here = standings.iter().filter(|standing| standing.server.flavor == flavor.as_str());
+            Queue {
+                metadata: named(flavor.as_str(), None),
+                waiting: here.filter_map(waiting).collect(),
+                calibration: outlook.promises(flavor.as_str()).map(calibration).unwrap_or_default(),
+            }
+        };
+        flavors.keys().map(queue).collect()
+    }
+
+    fn entries(&self, namespace: Option<&str>) -> Vec<QueueEntry> {
+        let outlook = self.outlook();
+        let all = outlook.standings();
+        let entries = all.iter().filter_map(|standing| {
+            let (place, name) = standing.server.name.split_once('/')?;
+            namespace.is_none_or(|wanted| wanted == place).then(|| QueueEntry {
+                metadata: named(name, Some(place)),
+                flavor: standing.server.flavor.parse().ok(),
+                count: count(standing),
+                nodes: standing.server.ask.nodes,
+                position: standing.position.map(i64::from),
+                queued_at: Some(stored(second(standing.server.queued))),
+                start: start(standing.eta),
+                reason: Some(standing.reason.to_string()),
+                message: Some(standing.message.clone()),
+            })
+        });
+        entries.collect()
+    }
+
+    fn availabilities(&self, namespace: &str) -> Vec<Availability> {
+        let outlook = self.outlook();
+        let flavors = self.0.cluster.flavors.all();
+        let availability = |(name, flavor): (&FlavorName, &Arc<DevServerFlavor>)| {
+            let size = |(count, nodes): (u32, u32)| {
+                let asked = DryRunSpec {
+                    flavor: Some(name.clone()),
+                    count: Some(count),
+                    nodes: Some(nodes),
+                    ..DryRunSpec::default()
+                };
+                let (start, message) = match self.ask(&outlook, namespace, &asked) {
+                    Ok(Prospect::Now) => (now(), None),
+                    Ok(Prospect::Later { eta, message, .. }) => (start(eta), Some(message)),
+                    Err(message) => (Start::default(), Some(message)),
+                };
+                Size { count, nodes, start, message }
+            };
+            Availability {
+                metadata: named(name.as_str(), Some(namespace)),
+                sizes: sizes(flavor).into_iter().map(size).collect(),
+            }
+        };
+        flavors.iter().map(availability).collect()
+    }
+
+    fn dry_run(&self, namespace: &str, asked: &DryRunSpec) -> Result<DryRunStatus, String> {
+        Ok(match self.ask(&self.outlook(), namespace, asked)? {
+            Prospect::Now => DryRunStatus { start: now(), ..DryRunStatus::default() },
+            Prospect::Later { position, eta, reason, message } => DryRunStatus {
+                start: start(eta),
+                position: position.map(i64::from),
+                reason: Some(reason.to_string()),
+                message: Some(message),
+            },
+        })
+    }
+}
+
+/// The sizes people ask for most: parts of a node, then whole nodes together.
+fn sizes(flavor: &DevServerFlavor) -> Vec<(u32, u32)> {
+    let Some(device) = &flavor.spec.device else { return vec![(0, 1)] };
+    let offered = |count: u32| device.counts.is_empty() || device.counts.contains(&count);
+    let mut counts: Vec<u32> = COUNTS
+        .into_iter()
+        .chain([device.per_node])
+        .filter(|count| *count <= device.per_node && offered(*count))
+        .collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let whole = counts.last().copied().filter(|count| *count == device.per_node);
+    let gangs = whole.into_iter().flat_map(|count| GANGS.map(|nodes| (count, nodes)));
+    counts.iter().map(|count| (*count, 1)).chain(gangs).collect()
+}
+
+/// A server that asks for it, with what it says nothing about as for any other.
+fn hypothetical(namespace: &str, asked: &DryRunSpec) -> serde_json::Result<DevServer> {
+    let mut spec = serde_json::to_value(asked)?;
+    let scheduling = ["priority", "preemptible", "notBefore"].map(|field| (field.to_owned(), spec[field].take()));
+    let scheduling = scheduling.into_iter().filter(|(_, value)| !value.is_null());
+    spec["scheduling"] = serde_json::Value::Object(scheduling.collect());
+    for field in ["priority", "preemptible", "notBefore"] {
+        if let Some(fields) = spec.as_object_mut() {
+            fields.remove(field);
+        }
+    }
+    spec["home"] = json!({"ephemeral": "1Gi"});
+    spec["idle"] = json!({"action": "None"});
+    serde_json::from_value(json!({
+        "apiVersion": "odc.dev/v1alpha1", "kind": "DevServer",
+        "metadata": {"name": "dry-run", "namespace": namespace, "uid": "dry-run"},
+        "spec": spec,
+    }))
+}
+
+fn named(name: &str, namespace: Option<&str>) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), namespace: namespace.map(str::to_owned), ..ObjectMeta::default() }
+}
+
+fn now() -> Start {
+    Start { now: true, ..Start::default() }
+}
+
+fn start(eta: Option<Eta>) -> Start {
+    eta.map_or_else(Start::default, |eta| Start {
+        now: false,
+        p50: Some(stored(second(eta.p50))),
+        p90: Some(stored(second(eta.p90))),
+        latest: eta.latest.map(|latest| stored(second(latest))),
+    })
+}
+
+fn second(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
+}
+
+fn count(standing: &Standing<'_>) -> u32 {
+    let ask = &standing.server.ask;
+    let each = ask.devices() / i64::from(ask.nodes.max(1));
+    u32::try_from(each).unwrap_or_default()
+}
+
+/// Bookings whose time has not come are nobody else's business.
+fn waiting(standing: &Standing<'_>) -> Option<Waiting> {
+    Some(Waiting {
+        position: standing.position?.into(),
+        count: count(standing),
+        nodes: standing.server.ask.nodes,
+        priority: standing.server.priority,
+        queued_at: stored(second(standing.server.queued)),
+        start: start(standing.eta),
+    })
+}
+
+fn calibration(promises: &Promises) -> Calibration {
+    let [kept_p50, kept_p90] = promises.kept.map(u64::from);
+    Calibration { promises: promises.given.into(), kept_p50, kept_p90 }
+}
+
+#[cfg(test)]
+mod tests {
+    use odc_api::v1alpha1::Priority;
+
+    use super::*;
+
+    #[test]
+    fn a_question_becomes_a_server_like_any_other() {
+        let asked = DryRunSpec {
+            flavor: "gpu".parse().ok(),
+            count: Some(4),
+            priority: Some(Priority::Low),
+            preemptible: true,
+            ..DryRunSpec::default()
+        };
+        let server = hypothetical("dev-ada", &asked).unwrap();
+        assert_eq!(server.metadata.namespace.as_deref(), Some("dev-ada"));
+        assert_eq!((server.spec.count, server.spec.nodes), (Some(4), 1));
+        assert_eq!(server.spec.scheduling.priority, Some(Priority::Low));
+        assert!(server.spec.scheduling.preemptible);
+        assert_eq!(server.spec.lifetime, odc_api::duration::Duration::hours(8));
+    }
+
+    #[test]
+    fn sizes_are_those_that_are_offered() {
+        let mut flavor = DevServerFlavor::test();
+        flavor.spec.device = None;
+        assert_eq!(sizes(&flavor), [(0, 1)]);
+        let device = json!({"resource": "nvidia.com/gpu", "perNode": 8});
+        flavor.spec.device = Some(serde_json::from_value(device).unwrap());
+        assert_eq!(sizes(&flavor), [(1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 4)]);
+        let device = json!({"resource": "nvidia.com/gpu", "perNode": 6, "counts": [2, 3]});
+        flavor.spec.device = Some(serde_json::from_value(device).unwrap());
+        assert_eq!(sizes(&flavor), [(2, 1)]);
+    }
+}
