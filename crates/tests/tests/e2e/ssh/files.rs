@@ -56,7 +56,7 @@ pub(super) async fn files(ada: &Person, door: &Door) -> anyhow::Result<()> {
     run(&mut rsync).await?;
     assert_eq!(ada.say(door, "cd synced && find . -type f").await?, "./deep/er/file\n");
 
-    let size = if cfg!(feature = "full") { 2 << 30 } else { 64 << 20 };
+    let size = if cfg!(feature = "full") { 2_u64 << 30 } else { 64 << 20 };
     let up = format!(
         "head -c {size} /dev/urandom | tee >(sha256sum >&2) | {} 'tee big | sha256sum >&2; sha256sum < big'",
         command_line(ada, door)?
