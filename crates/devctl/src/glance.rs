@@ -196,17 +196,15 @@ impl Glance {
         self.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }
 
-    /// Where it is in its life; one that nobody has looked at yet is Pending.
+    /// Where it is in its life, as far as this devctl knows the word.
     pub fn phase(&self) -> Option<Phase> {
-        match &self.status.phase {
-            None => Some(Phase::Pending),
-            Some(word) => Phase::ALL.iter().copied().find(|phase| phase.as_str() == word),
-        }
+        Phase::ALL.iter().copied().find(|phase| phase.as_str() == self.phase_word())
     }
 
-    /// The phase as it is written, also one that this devctl does not know.
+    /// The phase as it is written. Until the operator writes one, the queue may have said more.
     pub fn phase_word(&self) -> &str {
-        self.status.phase.as_deref().unwrap_or(Phase::Pending.as_str())
+        let unwritten = if self.position().is_some() { Phase::Queued } else { Phase::Pending };
+        self.status.phase.as_deref().unwrap_or(unwritten.as_str())
     }
 
     pub fn ended(&self) -> bool {

@@ -127,6 +127,11 @@ fn name() -> Result<Option<String>> {
 
 /// Which of these, and its place among them.
 pub fn select<T: Display>(question: &str, options: Vec<T>) -> Result<(usize, T)> {
-    let chosen = Select::new(question, options).with_page_size(PAGE).raw_prompt();
+    // What stays on the screen is the choice, not the whole row.
+    let short: &dyn Fn(inquire::list_option::ListOption<&T>) -> String = &|chosen| {
+        let row = chosen.value.to_string();
+        row.split("  ").next().unwrap_or_default().to_owned()
+    };
+    let chosen = Select::new(question, options).with_page_size(PAGE).with_formatter(short).raw_prompt();
     chosen.map(|chosen| (chosen.index, chosen.value)).map_err(|error| unanswered(&error))
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::args::Global;
 use crate::failure::{Failure, Result};
+use crate::output::table::wrap;
 
 /// What a terminal has that does not say.
 const USUAL_WIDTH: usize = 80;
@@ -35,10 +36,16 @@ impl Talk {
 
     /// A line, unless only data was asked for.
     pub fn say(&self, text: impl AsRef<str>) {
-        if !self.quiet {
-            // Nobody is there to be told that nobody is there.
-            let _ = writeln!(anstream::stderr(), "{}", text.as_ref());
+        if self.quiet {
+            return;
         }
+        let mut text = text.as_ref().to_owned();
+        let sentence = !text.contains("  ") && !text.contains('\n');
+        if sentence && std::io::stderr().is_terminal() {
+            text = wrap(&text, self.width()).join("\n");
+        }
+        // Nobody is there to be told that nobody is there.
+        let _ = writeln!(anstream::stderr(), "{text}");
     }
 
     pub fn verbose(&self, text: impl FnOnce() -> String) {

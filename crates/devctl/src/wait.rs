@@ -55,6 +55,16 @@ pub enum Goal {
     Ended,
 }
 
+impl Goal {
+    /// Whoever waits for an end does not want to hear how it began.
+    fn concerns(self, step: &story::Step) -> bool {
+        match self {
+            Self::Ready => true,
+            Self::Asleep | Self::Ended => matches!(step.key.as_str(), "sleep" | "stop"),
+        }
+    }
+}
+
 struct Waiting<'a> {
     app: &'a App,
     name: &'a str,
@@ -112,7 +122,9 @@ impl Waiting<'_> {
             }
             let Some(server) = &server else { continue };
             let now = Timestamp::now();
-            stage.show(&story::story(server, &happened, now), now);
+            let mut steps = story::story(server, &happened, now);
+            steps.retain(|step| self.goal.concerns(step));
+            stage.show(&steps, now);
             match outcome::of(server, self.goal) {
                 None => {}
                 Some(Ok(())) => {

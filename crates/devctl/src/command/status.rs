@@ -146,6 +146,7 @@ fn text(app: &App, view: &View) -> String {
     let mine = if mine.is_empty() { "none".to_owned() } else { mine.join(", ") };
     let held = match view.gpus_held {
         0 => String::new(),
+        1 => ", holding 1 GPU".to_owned(),
         held => format!(", holding {held} GPUs"),
     };
     format!(

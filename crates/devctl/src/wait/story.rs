@@ -183,7 +183,9 @@ fn pods(server: &Glance, happened: &[Happening], since: Option<Timestamp>) -> Ve
 }
 
 fn why(server: &Glance, otherwise: &str) -> String {
-    let message = server.condition("Ready").map(|ready| ready.message.trim_end_matches('.').to_owned());
+    // That it starts is no reason; what keeps it from starting is.
+    let reason = server.condition("Ready").filter(|ready| ready.reason != "Starting");
+    let message = reason.map(|ready| ready.message.trim_end_matches('.').to_owned());
     message.filter(|message| !message.is_empty()).unwrap_or_else(|| otherwise.to_owned())
 }
 

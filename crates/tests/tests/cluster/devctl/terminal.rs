@@ -30,11 +30,13 @@ async fn what_is_missing_is_chosen_from_what_is_free() -> anyhow::Result<()> {
         terminal.type_keys("h100")?;
         block_in_place(|| terminal.until_screen("only h100", |screen| screen.matches("look again").count() == 0))?;
         terminal.type_keys(ENTER)?;
-        let screen = block_in_place(|| terminal.until("How many GPUs?"))?;
-        assert!(screen.contains("waits: enough are free, but not on one node") && screen.contains("free now"), "{screen}");
+        // Rows are drawn from above, so the later one has the earlier ones over it.
+        let screen = block_in_place(|| terminal.until("waits: enough are free, but not on one node"))?;
+        assert!(screen.contains("How many GPUs?") && screen.contains("free now"), "{screen}");
         terminal.type_keys(&format!("{DOWN}{ENTER}"))?;
-        let screen = block_in_place(|| terminal.until("For how long?"))?;
-        assert!(screen.contains("> 8h"), "the usual is where one begins: {screen}");
+        // The usual is where one begins.
+        let screen = block_in_place(|| terminal.until("> 8h"))?;
+        assert!(screen.contains("For how long?"), "{screen}");
         terminal.type_keys(&format!("{UP}{ENTER}"))?;
         block_in_place(|| terminal.until("What shall it be called?"))?;
         terminal.type_keys(&format!("box{ENTER}"))?;
