@@ -34,11 +34,7 @@ impl Terminal {
         grantpt(&master)?;
         unlockpt(&master)?;
         let name = ptsname(&master, Vec::new())?;
-        let side = |write| {
-            let path = std::path::Path::new(std::str::from_utf8(name.as_bytes())?);
-            anyhow::Ok(std::fs::File::options().read(true).write(write).open(path)?)
-        };
-        let slave = side(true)?;
+        let slave = std::fs::File::options().read(true).write(true).open(std::str::from_utf8(name.as_bytes())?)?;
         tcsetwinsize(&slave, Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 })?;
         // setsid gives it the terminal as its controlling one, without a line of unsafe code here.
         let mut session = Command::new("setsid");
