@@ -30,12 +30,13 @@ mod quota;
 mod rights;
 mod shape;
 mod stays;
+mod steps;
 mod taint;
 mod usage;
 mod world;
 
 pub use dry_run::{Answer, Difference};
-pub use event::{Account, Ask, Event, Limits, Node, Running, Server, Service, State, Used};
+pub use event::{Account, Ask, Event, Limits, Node, Promise, Running, Server, Service, State, Used};
 pub use explain::Explained;
 pub use forecast::{Eta, Forecast};
 pub use order::Right;

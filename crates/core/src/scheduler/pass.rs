@@ -3,21 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node::Kept;
 use super::order::{Shares, Turn};
 use super::plan::{Choice, Grant, Plan, Preemption, Stop, Wait};
 use super::policy::Backfill;
 use super::quota::Draft;
+use super::steps::Steps;
 use super::world::Entry;
 use super::{Policy, World};
+use crate::amounts::Amounts;
 
 pub(super) struct Pass<'w> {
     pub world: &'w mut World,
     pub policy: &'w Policy,
     pub now: i64,
     pub draft: Draft,
-    /// Room kept for planned starts, by node.
-    pub kept: BTreeMap<u32, Vec<Kept>>,
+    /// Nodes on which room is kept for planned starts, with what that leaves.
+    pub kept: BTreeMap<u32, Steps<Amounts>>,
+    /// Planned starts, by server.
+    planned: BTreeMap<u32, Slot>,
     /// Nodes kept as a whole for somebody of whom nobody knows when it can start.
     pub blocked: BTreeSet<u32>,
     granted: Vec<Granted>,
@@ -29,6 +32,14 @@ pub(super) struct Pass<'w> {
     stopped: Vec<Option<(i64, Stop)>>,
 }
 
+/// Where and when somebody is to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub start: i64,
+    pub until: i64,
+    pub nodes: Vec<u32>,
+}
+
 struct Granted {
     server: u32,
     nodes: Vec<u32>,
@@ -36,6 +47,10 @@ struct Granted {
     backfilled: bool,
     borrowed: bool,
 }
+
+/// Nodes and quotas send each other on to later times until both agree. Each time is one at which something ends, so they
+/// do; this only bounds what an absurd world may cost.
+pub(super) const MOST_TRIES: usize = 10_000;
 
 /// Who could stay for so many seconds is told that a shorter lifetime would do; less is of use to nobody.
 const USEFUL: i64 = 900;
@@ -57,6 +72,7 @@ pub(super) fn plan(world: &mut World, policy: &Policy, now: i64, promise: bool) 
         now,
         draft,
         kept: BTreeMap::new(),
+        planned: BTreeMap::new(),
         blocked: BTreeSet::new(),
         granted: Vec::new(),
         preemptions: Vec::new(),
@@ -143,21 +159,31 @@ impl Pass<'_> {
     fn lend(&mut self, order: &[u32], waits: Vec<Option<(Stop, Option<i64>)>>) -> Vec<Option<(Stop, Option<i64>)>> {
         let lend = |(at, wait): (&u32, Option<(Stop, Option<i64>)>)| {
             let Some((Stop::Quota(excess), start)) = wait else { return wait };
-            let entry = self.world.entry(*at).filter(|entry| entry.server.preemptible);
+            let due = |entry: &Entry| {
+                let server = &entry.server;
+                server.preemptible && !server.barred && server.not_before.is_none_or(|at| at <= self.now)
+            };
+            if !self.world.entry(*at).is_some_and(due) {
+                return Some((Stop::Quota(excess), start));
+            }
+            // What it would borrow now it need not have later.
+            self.unplan(*at);
+            let entry = self.world.entry(*at);
             let nodes = entry.and_then(|entry| {
                 let span = entry.server.span();
-                let due = entry.server.not_before.is_none_or(|at| at <= self.now) && !entry.server.barred;
-                let lent = due && self.draft.may_borrow(self.world, entry, &excess, self.now);
-                let only = lent && self.draft.excess_but(self.world, *at, entry, self.now, span, &excess).is_none();
+                // Others may have borrowed since.
+                let excess = self.draft.excess(self.world, *at, entry, self.now, span, None)?;
+                let lent = self.draft.may_borrow(self.world, entry, &excess);
+                let only = lent && self.draft.excess(self.world, *at, entry, self.now, span, Some(&excess)).is_none();
                 if only { self.nodes_now(entry, span, true) } else { None }
             });
-            match nodes {
-                Some((nodes, choice)) => {
-                    self.grant(*at, nodes, choice, true, true);
-                    None
-                }
-                None => Some((Stop::Quota(excess), start)),
+            if let Some((nodes, choice)) = nodes {
+                self.grant(*at, nodes, choice, true, true);
+                return None;
             }
+            let span = self.world.entry(*at).map_or(0, |entry| entry.server.span());
+            let start = start.and_then(|_| self.keep_later(*at, self.now, span));
+            Some((Stop::Quota(excess), start))
         };
         order.iter().zip(waits).map(lend).collect()
     }
@@ -168,11 +194,12 @@ impl Pass<'_> {
         let booked_for = entry.server.not_before.filter(|at| *at > self.now);
         if let Some(from) = booked_for {
             let start = self.keep_later(at, from, span);
-            return Verdict::Wait(Stop::Booked(entry_is_booked(self.world, at)), start);
+            let promised = entry_is_booked(self.world, at) || start == Some(from);
+            return Verdict::Wait(Stop::Booked(promised), start);
         }
-        if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span) {
+        if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span, None) {
             // Whoever is stopped by a quota waits for nobody's nodes; where its end is known they are kept from then on.
-            let start = if planned < self.policy.planned() { self.keep_later(at, self.now, span) } else { None };
+            let start = if self.is_planned(at, planned) { self.keep_later(at, self.now, span) } else { None };
             return Verdict::Wait(Stop::Quota(excess), start);
         }
         let Some(shape) = self.world.shape_of(entry) else { return Verdict::Wait(Stop::Never, None) };
@@ -187,7 +214,8 @@ impl Pass<'_> {
             stop.clone()
         } else {
             if !entry.server.barred
-                && let Some((nodes, choice)) = self.nodes_now(entry, span, true)
+                && let Some((nodes, choice)) =
+                    self.promised_now(at, entry, span).or_else(|| self.nodes_now(entry, span, true))
             {
                 return Verdict::Start(nodes, choice);
             }
@@ -201,13 +229,19 @@ impl Pass<'_> {
         Verdict::Wait(stop, start)
     }
 
+    /// Whether a server gets a planned start: if it is near enough, or was promised one before others came in ahead.
+    fn is_planned(&self, at: u32, planned: usize) -> bool {
+        let promised = self.policy.backfill == Backfill::Planned && self.world.promised.slot(at).is_some();
+        planned < self.policy.planned() || promised
+    }
+
     /// Keeps what a server waits for from everybody behind it.
     fn wait_for_nodes(&mut self, at: u32, span: i64, planned: usize) -> Option<i64> {
         if self.policy.backfill == Backfill::None {
             self.block(at);
             return None;
         }
-        if planned >= self.policy.planned() {
+        if !self.is_planned(at, planned) {
             return None;
         }
         let start = self.reclaim(at, span).or_else(|| self.keep_later(at, self.now, span));
@@ -220,25 +254,44 @@ impl Pass<'_> {
     /// Keeps the first room there is from some time on.
     pub fn keep_later(&mut self, at: u32, from: i64, span: i64) -> Option<i64> {
         let (start, nodes) = self.find_later(at, from, span)?;
+        // What was promised stays as it is, unless it can be earlier: so nobody behind is moved without need.
+        let nodes = self.promised_at(at, start, span).unwrap_or(nodes);
         let entry = self.world.entry(at)?;
         let until = start.saturating_add(span);
-        for node in nodes {
-            let what = entry.server.ask.each.clone();
-            self.kept.entry(node).or_default().push(Kept { from: start, until, what });
+        let each = &entry.server.ask.each;
+        for node in &nodes {
+            let Some(place) = self.world.place(*node) else { continue };
+            let kept = self.kept.entry(*node).or_insert_with(|| place.outlook());
+            kept.change(start, until, |free| free.minus(each));
         }
-        self.draft.charge(entry, start, span);
+        self.draft.plan(self.world, entry, start, span);
+        self.planned.insert(at, Slot { start, until, nodes });
         Some(start)
     }
 
+    /// Gives back what was kept for a server.
+    fn unplan(&mut self, at: u32) {
+        let (Some(slot), Some(entry)) = (self.planned.remove(&at), self.world.entry(at)) else { return };
+        let each = &entry.server.ask.each;
+        for node in &slot.nodes {
+            if let Some(kept) = self.kept.get_mut(node) {
+                kept.change(slot.start, slot.until, |free| free.plus(each));
+            }
+        }
+        self.draft.unplan(self.world, entry, slot.start, slot.until.saturating_sub(slot.start));
+    }
+
     /// The first time at which both nodes and quotas allow it.
-    pub fn find_later(&self, at: u32, from: i64, span: i64) -> Option<(i64, Vec<u32>)> {
-        let entry = self.world.entry(at)?;
+    pub fn find_later(&mut self, at: u32, from: i64, span: i64) -> Option<(i64, Vec<u32>)> {
+        let booked = self.world.entry(at)?.server.not_before.is_some();
         // Whoever could start now would; who is barred may in the next plan.
-        let mut from = from.max(self.now.saturating_add(i64::from(entry.server.not_before.is_none())));
-        for _ in 0..32 {
-            let allowed = self.draft.gap(self.world, at, entry, from, span, self.now)?;
+        let mut from = from.max(self.now.saturating_add(i64::from(!booked)));
+        for _ in 0..MOST_TRIES {
+            let entry = self.world.entry(at)?;
+            let allowed = self.draft.gap(self.world, at, entry, from, span)?;
             let (start, nodes) = self.nodes_later(entry, allowed, span)?;
-            if self.draft.gap(self.world, at, entry, start, span, self.now) == Some(start) {
+            let entry = self.world.entry(at)?;
+            if self.draft.gap(self.world, at, entry, start, span)? == start {
                 return Some((start, nodes));
             }
             from = start;
@@ -302,11 +355,14 @@ impl Pass<'_> {
     fn grant(&mut self, at: u32, nodes: Vec<u32>, choice: Choice, backfilled: bool, borrowed: bool) {
         let Some(entry) = self.world.entry(at) else { return };
         let span = entry.server.span();
-        self.draft.charge(entry, self.now, span);
+        self.draft.grant(self.world, entry, self.now, span);
         let each = entry.server.ask.each.clone();
         let end = entry.server.lifetime.map(|_| self.now.saturating_add(span));
         for node in &nodes {
             self.world.change_at(*node, |place| place.put(at, &each, end));
+            if let Some(kept) = self.kept.get_mut(node) {
+                kept.change(i64::MIN, end.unwrap_or(i64::MAX), |free| free.minus(&each));
+            }
         }
         self.granted.push(Granted { server: at, nodes, choice, backfilled, borrowed });
     }
@@ -314,13 +370,14 @@ impl Pass<'_> {
     /// For another look: what was granted stays, what was only planned is planned anew.
     fn forget_plans(&mut self) {
         self.kept.clear();
+        self.planned.clear();
         self.blocked.clear();
         self.undo_expected();
         self.preemptions.clear();
         self.draft = Draft::new(self.world);
         for granted in &self.granted {
             if let Some(entry) = self.world.entry(granted.server) {
-                self.draft.charge(entry, self.now, entry.server.span());
+                self.draft.grant(self.world, entry, self.now, entry.server.span());
             }
         }
         self.stopped.iter_mut().for_each(|stopped| *stopped = None);
@@ -340,15 +397,22 @@ impl Pass<'_> {
                 self.world.change_at(*node, |place| place.remove(granted.server));
             }
         }
-        let Self { world, policy, now, granted, preemptions, .. } = self;
+        let Self { world, policy, now, granted, preemptions, mut planned, .. } = self;
         let mut plan = Plan { preemptions, ..Plan::default() };
-        let planned: Vec<(u32, Option<i64>)> =
-            order.iter().zip(&waits).filter_map(|(at, wait)| Some((*at, wait.as_ref()?.1))).collect();
         if promise {
-            let starting: Vec<u32> = granted.iter().map(|granted| granted.server).collect();
+            let starting = granted.iter().map(|granted| {
+                let span = world.entry(granted.server).map_or(0, |entry| entry.server.span());
+                let slot = Slot { start: now, until: now.saturating_add(span), nodes: granted.nodes.clone() };
+                (granted.server, slot)
+            });
+            let starting: BTreeMap<u32, Slot> = starting.collect();
+            let slots = order
+                .iter()
+                .zip(&waits)
+                .map(|(at, wait)| (*at, if wait.is_some() { planned.remove(at) } else { starting.get(at).cloned() }));
+            let slots: Vec<(u32, Option<Slot>)> = slots.collect();
             let mut promised = std::mem::take(&mut world.promised);
-            let named = |at| world.entry(at).map(|entry| entry.server.id.clone());
-            plan.moved = promised.note(&planned, &starting, now, named);
+            plan.moved = promised.note(slots, now, |at| world.entry(at).map(|entry| entry.server.id.clone()));
             world.promised = promised;
         }
         for Granted { server, nodes, choice, backfilled, borrowed } in granted {

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::event::{Account, Event, Node, Server, Service, State, Used};
+use super::event::{Account, Event, Node, Promise, Server, Service, State, Used};
 use super::node::Place;
+use super::pass::Slot;
 use super::promise::Promised;
 use super::purse::{Held, Purse, Purses};
 use super::shape::{Shape, Shapes};
@@ -62,11 +63,28 @@ impl World {
             Event::UserGone(name) => self.set_user(Account { name, ..Account::default() }),
             Event::Team(account) => self.set_team(account),
             Event::TeamGone(name) => self.set_team(Account { name, ..Account::default() }),
+            Event::Promise(promise) => self.restore(&promise),
             Event::Record { flavor, record } => drop(self.records.insert(flavor, *record)),
             Event::Stay { flavor, lifetime, stayed } => {
                 self.records.entry(flavor).or_default().left(lifetime, stayed);
             }
         }
+    }
+
+    fn restore(&mut self, promise: &Promise) {
+        let nodes: Option<Vec<u32>> = promise.nodes.iter().map(|node| self.node_named(node)).collect();
+        if let (Some(server), Some(nodes)) = (self.find(&promise.id), nodes) {
+            self.promised.restore(server, promise.place, Slot { start: promise.start, until: promise.until, nodes });
+        }
+    }
+
+    /// All planned starts of the last plan.
+    pub fn promises(&self) -> impl Iterator<Item = Promise> {
+        self.promised.places().filter_map(|(server, place, slot)| {
+            let nodes = slot.nodes.iter().map(|node| Some(self.place(*node)?.node.name.clone()));
+            let (id, nodes) = (self.entry(server)?.server.id.clone(), nodes.collect::<Option<_>>()?);
+            Some(Promise { id, place, start: slot.start, until: slot.until, nodes })
+        })
     }
 
     fn set_user(&mut self, account: Account) {
@@ -97,35 +115,29 @@ impl World {
             at
         });
         let Some(slot) = usize::try_from(at).ok().and_then(|at| self.places.get_mut(at)) else { return };
-        match slot {
-            Some(place) => {
-                if place.node == node {
-                    return;
-                }
-                let shrinks = !place.node.others.holds(&node.others)
-                    || !node.capacity.holds(&place.node.capacity)
-                    || (place.node.service == Service::Open && node.service != Service::Open);
-                if shrinks {
-                    self.promised.capacity_shrank();
-                }
-                place.set(node);
+        if let Some(place) = slot {
+            if place.node == node {
+                return;
             }
-            None => {
-                *slot = Some(Place::new(node));
-                // Servers may have been told of before their node.
-                let name = slot.as_ref().map(|place| place.name.clone()).unwrap_or_default();
-                let here = self.entries.iter().enumerate().filter_map(|(number, entry)| {
-                    let entry = entry.as_ref()?;
-                    let running = entry.server.running()?;
-                    let on = running.on.iter().filter(|(node, _)| **node == *name);
-                    Some((u32::try_from(number).ok()?, entry.end, on.map(|(_, what)| what.clone()).collect::<Vec<_>>()))
-                });
-                for (server, end, on) in here.collect::<Vec<_>>() {
-                    if let Some(place) = slot.as_mut() {
-                        on.iter().for_each(|what| place.put(server, what, end));
-                    }
+            let shrinks = !place.node.others.holds(&node.others)
+                || !node.capacity.holds(&place.node.capacity)
+                || (place.node.service == Service::Open && node.service != Service::Open);
+            if shrinks {
+                self.promised.capacity_shrank();
+            }
+            place.set(node);
+        } else {
+            let mut place = Place::new(node);
+            let name = place.name.clone();
+            // Servers may have been told of before their node.
+            for (server, entry) in (0_u32..).zip(&self.entries) {
+                let Some(entry) = entry else { continue };
+                let on = entry.server.running().into_iter().flat_map(|running| &running.on);
+                for (_, what) in on.filter(|(node, _)| **node == *name) {
+                    place.put(server, what, entry.end);
                 }
             }
+            *slot = Some(place);
         }
         self.shapes.refresh(at, slot.as_ref());
     }
@@ -154,6 +166,11 @@ impl World {
             }
         }
         if let Some(at) = before {
+            // Who asks for something else was promised something else.
+            let same = |old: &Entry| old.server.ask == server.ask && old.server.lifetime == server.lifetime;
+            if !self.entry(at).is_some_and(same) {
+                self.promised.forget(at);
+            }
             self.unlink(at, half_life, now);
         }
         let at = before.unwrap_or_else(|| {
@@ -266,6 +283,7 @@ impl World {
             // Counted from the promise, so that it does not depend on when somebody looked.
             let late = now.saturating_sub(promised) / OVERDUE + 1;
             let next = promised.saturating_add(late.saturating_mul(OVERDUE)).max(end.saturating_add(1));
+            self.promised.somebody_stays_longer();
             self.expect(at, Some(next));
         }
     }
