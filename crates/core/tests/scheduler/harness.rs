@@ -203,7 +203,7 @@ impl Harness {
     }
 
     /// The same facts told to a world that knows nothing else.
-    pub fn from_scratch(&self) -> World {
+    pub fn told_anew(&self) -> World {
         let mut world = World::new();
         let mut tell = |event| world.apply(event, self.policy.half_life, self.now);
         self.servers.values().rev().for_each(|server| tell(Event::Server(Box::new(server.clone()))));

@@ -122,7 +122,7 @@ proptest! {
         let mut harness = start(without_shares());
         for (number, change) in changes.iter().enumerate() {
             make(&mut harness, number, change);
-            let mut anew = harness.from_scratch();
+            let mut anew = harness.told_anew();
             let expect = anew.plan(&harness.policy, harness.now);
             let plan = harness.plan();
             prop_assert_eq!(&plan.grants, &expect.grants);

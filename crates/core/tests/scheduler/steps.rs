@@ -50,7 +50,7 @@ fn change(harness: &mut Harness, dice: &mut Dice, step: usize) {
                 new.ask.nodes = 2 + u32::try_from(dice.roll(2)).unwrap();
                 new.ask.topology = (dice.roll(2) == 0).then(|| ZONE.to_owned());
             }
-            new.owner = ["ada", "bob", "eve"][usize::try_from(dice.roll(3)).unwrap()].to_owned();
+            new.owner = ["ada", "bob", "eve"][usize::try_from(dice.roll(3)).unwrap()].into();
             new.team = [None, Some("one"), Some("two")][usize::try_from(dice.roll(3)).unwrap()].map(str::to_owned);
             new.priority = [Priority::Low, Priority::Normal, Priority::High][usize::try_from(dice.roll(3)).unwrap()];
             new.preemptible = dice.roll(3) == 0;
