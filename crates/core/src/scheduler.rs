@@ -10,12 +10,16 @@
 //! in Kubernetes is for [`crate::grants`] to say.
 
 mod dry_run;
+mod enrol;
 mod event;
+mod excess;
 mod explain;
+mod finish;
 mod fit;
 #[cfg(test)]
 mod fixtures;
 mod forecast;
+mod later;
 mod measure;
 mod node;
 mod order;
@@ -30,19 +34,20 @@ mod quota;
 mod rights;
 mod shape;
 mod stays;
+mod steps;
 mod taint;
 mod usage;
 mod world;
 
 pub use dry_run::{Answer, Difference};
-pub use event::{Account, Ask, Event, Limits, Node, Running, Server, Service, State, Used};
+pub use event::{Account, Ask, Event, Limits, Node, Promise, Running, Server, Service, State, Used};
+pub use excess::Excess;
 pub use explain::Explained;
 pub use forecast::{Eta, Forecast};
 pub use order::Right;
 pub use plan::{Choice, Grant, Plan, Preemption, Stop, Wait};
 pub use policy::{Backfill, Policy};
 pub use promise::{Cause, Moved};
-pub use quota::Excess;
 pub use stays::{Given, Promises, Record};
 pub use world::World;
 

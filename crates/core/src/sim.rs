@@ -3,8 +3,10 @@
 //! A trace is a list of lines, each with a time in seconds. The simulation plays the part of the cluster: it starts what is
 //! granted, ends what is over, and counts on its own whether anything was ever given twice.
 
+mod carry_out;
 mod cluster;
 pub mod convert;
+mod happen;
 mod job;
 mod report;
 mod run;

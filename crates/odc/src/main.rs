@@ -2,6 +2,7 @@
 
 mod generate;
 mod local;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ enum Role {
     Local(local::Local),
     /// Keep what people asked for true: servers, users, teams, flavors and the queue
     Operator(Box<odc_operator::Options>),
+    /// Play a trace of requests through the queue, in virtual time: what would start when, and what if
+    Sim(sim::Sim),
     /// Write the files that are made from the source and checked in
     Generate(generate::Generate),
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
             match cli.role {
                 Role::Local(local) => local.run().await,
                 Role::Operator(options) => operator(*options).await,
+                Role::Sim(sim) => sim.run(),
                 Role::Generate(generate) => generate.run(),
             }
         })
@@ -63,7 +67,7 @@ fn main() -> ExitCode {
 fn runtime(role: &Role) -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = match role {
         Role::Operator(_) => tokio::runtime::Builder::new_current_thread(),
-        Role::Local(_) | Role::Generate(_) => tokio::runtime::Builder::new_multi_thread(),
+        Role::Local(_) | Role::Sim(_) | Role::Generate(_) => tokio::runtime::Builder::new_multi_thread(),
     };
     builder.enable_all().build()
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
+use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::Quota;
 
 use super::revoke::{Held, Review};
@@ -32,8 +33,11 @@ pub(super) fn world(
         let sum = held.entry(*node).or_default();
         *sum = sum.plus(what);
     }
+    // All nodes before any server: a new node has to look for servers that were told of before it.
     for (_, place) in review.room.all() {
         tell(Event::Node(node(place, policy, now)));
+    }
+    for (_, place) in review.room.all() {
         // Pods that are on their way out, or whose grant is gone. Nobody knows how long they take.
         let none = Amounts::default();
         let known = held.get(place.node.name.as_str()).unwrap_or(&none);
@@ -154,8 +158,8 @@ fn account(name: &str, quota: &Quota) -> Account {
         servers: quota.servers,
         devices: quota.devices.map(i64::from),
         flavors: BTreeMap::new(),
-        cpu: quota.cpu.map(|cpu| cpu.nanos()),
-        memory: quota.memory.map(|memory| memory.nanos()),
+        cpu: quota.cpu.map(Quantity::nanos),
+        memory: quota.memory.map(Quantity::nanos),
     };
     // Lending and giving back need notice and a stop, which are not carried out yet.
     Account { name: name.to_owned(), weight: 1, limits, borrow: Some(0), used: None }

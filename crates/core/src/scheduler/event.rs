@@ -22,6 +22,8 @@ pub enum Event {
     UserGone(String),
     Team(Account),
     TeamGone(String),
+    /// Somebody who waits was promised a start, by a world that is gone.
+    Promise(Promise),
     /// What is known about the stays in a flavor, as it was stored.
     Record {
         flavor: String,
@@ -33,6 +35,19 @@ pub enum Event {
         lifetime: i64,
         stayed: i64,
     },
+}
+
+/// A planned start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Promise {
+    /// Of the server.
+    pub id: String,
+    /// How many with planned starts were ahead of it.
+    pub place: usize,
+    pub start: i64,
+    pub until: i64,
+    pub nodes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

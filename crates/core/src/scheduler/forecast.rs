@@ -52,7 +52,7 @@ impl Forecast {
                 self.likely.apply(event.clone(), half_life, now);
             }
             // What is learned is kept in one place.
-            Event::Record { .. } | Event::Stay { .. } => {}
+            Event::Record { .. } | Event::Stay { .. } | Event::Promise(_) => {}
             Event::Node(_)
             | Event::NodeGone(_)
             | Event::User(_)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::event::{Node, Service};
+use super::steps::Steps;
 use crate::amounts::Amounts;
 
 /// A time before all others: now.
@@ -21,14 +22,6 @@ pub(super) struct Place {
     pub ceiling: Amounts,
     /// When more is free, in order.
     releases: Vec<(i64, Amounts)>,
-}
-
-/// Room that is kept from one time to another.
-#[derive(Clone, Debug)]
-pub(super) struct Kept {
-    pub from: i64,
-    pub until: i64,
-    pub what: Amounts,
 }
 
 impl Place {
@@ -100,35 +93,16 @@ impl Place {
         })
     }
 
-    /// The first time from `from` on at which it has room for so long, beside what is kept.
-    pub fn gap(&self, each: &Amounts, from: i64, span: i64, kept: &[Kept]) -> Option<i64> {
-        let first = self.room_from(each)?.max(from);
-        let ends = kept.iter().map(|kept| kept.until).filter(|at| *at > first && *at < i64::MAX);
-        let mut times: Vec<i64> = ends.chain([first]).collect();
-        let more = self.releases.iter().map(|(at, _)| *at).filter(|at| *at > first);
-        times.extend(more);
-        times.sort_unstable();
-        times.dedup();
-        times.into_iter().find(|at| self.is_free(each, *at, span, kept))
-    }
-
-    /// Whether there is room from a time on for so long.
-    pub fn is_free(&self, each: &Amounts, from: i64, span: i64, kept: &[Kept]) -> bool {
-        let until = from.saturating_add(span);
-        let begin = kept.iter().map(|kept| kept.from).filter(|at| *at > from && *at < until);
-        begin.chain([from]).all(|at| self.free_at(at, kept).holds(each))
-    }
-
-    /// What is free at a time beside all that is kept from then on.
-    pub fn free_by(&self, at: i64, kept: &[Kept]) -> Amounts {
-        let later = kept.iter().filter(|kept| kept.until > at);
-        later.fold(self.free_at(at, &[]), |free, kept| free.minus(&kept.what))
-    }
-
-    fn free_at(&self, at: i64, kept: &[Kept]) -> Amounts {
-        let back = self.releases.iter().take_while(|(end, _)| *end <= at);
-        let free = back.fold(self.free.clone(), |free, (_, what)| free.plus(what));
-        let taken = kept.iter().filter(|kept| kept.from <= at && at < kept.until);
-        taken.fold(free, |free, kept| free.minus(&kept.what))
+    /// What is free from now on, as far as the ends of servers are known.
+    pub fn outlook(&self) -> Steps<Amounts> {
+        let mut steps = Steps::new(self.free.clone());
+        for (at, what) in &self.releases {
+            steps.then(*at, |free| free.plus(what));
+        }
+        if let Service::Back(at) = self.node.service {
+            // Until then nothing of it can be used.
+            steps.change(i64::MIN, at, |free| free.minus(&self.node.capacity).minus(&self.node.capacity));
+        }
+        steps
     }
 }

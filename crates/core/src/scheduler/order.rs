@@ -92,7 +92,7 @@ mod tests {
 
     const DAY: i64 = 24 * 3_600;
 
-    fn turn<'a>(server: &'a Server, team: i64, user: i64, now: i64) -> Turn<'a> {
+    fn turn(server: &Server, team: i64, user: i64, now: i64) -> Turn<'_> {
         Turn::of(server, Shares { team, user }, &Policy::default(), now)
     }
 

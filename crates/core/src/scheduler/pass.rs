@@ -3,24 +3,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::node::Kept;
 use super::order::{Shares, Turn};
-use super::plan::{Choice, Grant, Plan, Preemption, Stop, Wait};
-use super::policy::Backfill;
+use super::plan::{Choice, Plan, Preemption, Stop};
 use super::quota::Draft;
+use super::steps::Steps;
 use super::world::Entry;
 use super::{Policy, World};
+use crate::amounts::Amounts;
 
 pub(super) struct Pass<'w> {
     pub world: &'w mut World,
     pub policy: &'w Policy,
     pub now: i64,
     pub draft: Draft,
-    /// Room kept for planned starts, by node.
-    pub kept: BTreeMap<u32, Vec<Kept>>,
+    /// Nodes on which room is kept for planned starts, with what that leaves.
+    pub kept: BTreeMap<u32, Steps<Amounts>>,
+    /// Planned starts, by server.
+    pub planned: BTreeMap<u32, Slot>,
     /// Nodes kept as a whole for somebody of whom nobody knows when it can start.
     pub blocked: BTreeSet<u32>,
-    granted: Vec<Granted>,
+    pub granted: Vec<Granted>,
     pub preemptions: Vec<Preemption>,
     /// Ends that were changed on paper, as they were.
     pub expected: Vec<(u32, Option<i64>)>,
@@ -29,12 +31,20 @@ pub(super) struct Pass<'w> {
     stopped: Vec<Option<(i64, Stop)>>,
 }
 
-struct Granted {
-    server: u32,
-    nodes: Vec<u32>,
-    choice: Choice,
-    backfilled: bool,
-    borrowed: bool,
+/// Where and when somebody is to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub start: i64,
+    pub until: i64,
+    pub nodes: Vec<u32>,
+}
+
+pub(super) struct Granted {
+    pub server: u32,
+    pub nodes: Vec<u32>,
+    pub choice: Choice,
+    pub backfilled: bool,
+    pub borrowed: bool,
 }
 
 /// Who could stay for so many seconds is told that a shorter lifetime would do; less is of use to nobody.
@@ -57,6 +67,7 @@ pub(super) fn plan(world: &mut World, policy: &Policy, now: i64, promise: bool) 
         now,
         draft,
         kept: BTreeMap::new(),
+        planned: BTreeMap::new(),
         blocked: BTreeSet::new(),
         granted: Vec::new(),
         preemptions: Vec::new(),
@@ -100,7 +111,7 @@ impl Pass<'_> {
     /// with no known time; it then waits for the quota and no longer for its nodes. And what people are told is what is so
     /// when all have started. So the last look is always one that grants nothing, and the next plan, which begins where
     /// this one ended, has nothing to add.
-    fn settle(&mut self, order: &[u32]) -> Vec<Option<(Stop, Option<i64>)>> {
+    pub(super) fn settle(&mut self, order: &[u32]) -> Vec<Option<(Stop, Option<i64>)>> {
         loop {
             let before = self.granted.len();
             let waits = self.look(order);
@@ -143,21 +154,31 @@ impl Pass<'_> {
     fn lend(&mut self, order: &[u32], waits: Vec<Option<(Stop, Option<i64>)>>) -> Vec<Option<(Stop, Option<i64>)>> {
         let lend = |(at, wait): (&u32, Option<(Stop, Option<i64>)>)| {
             let Some((Stop::Quota(excess), start)) = wait else { return wait };
-            let entry = self.world.entry(*at).filter(|entry| entry.server.preemptible);
+            let due = |entry: &Entry| {
+                let server = &entry.server;
+                server.preemptible && !server.barred && server.not_before.is_none_or(|at| at <= self.now)
+            };
+            if !self.world.entry(*at).is_some_and(due) {
+                return Some((Stop::Quota(excess), start));
+            }
+            // What it would borrow now it need not have later.
+            self.unplan(*at);
+            let entry = self.world.entry(*at);
             let nodes = entry.and_then(|entry| {
                 let span = entry.server.span();
-                let due = entry.server.not_before.is_none_or(|at| at <= self.now) && !entry.server.barred;
-                let lent = due && self.draft.may_borrow(self.world, entry, &excess, self.now);
-                let only = lent && self.draft.excess_but(self.world, *at, entry, self.now, span, &excess).is_none();
+                // Others may have borrowed since.
+                let excess = self.draft.excess(self.world, *at, entry, self.now, span, None)?;
+                let lent = self.draft.may_borrow(self.world, entry, &excess);
+                let only = lent && self.draft.excess(self.world, *at, entry, self.now, span, Some(&excess)).is_none();
                 if only { self.nodes_now(entry, span, true) } else { None }
             });
-            match nodes {
-                Some((nodes, choice)) => {
-                    self.grant(*at, nodes, choice, true, true);
-                    None
-                }
-                None => Some((Stop::Quota(excess), start)),
+            if let Some((nodes, choice)) = nodes {
+                self.grant(*at, nodes, choice, true, true);
+                return None;
             }
+            let span = self.world.entry(*at).map_or(0, |entry| entry.server.span());
+            let start = start.and_then(|_| self.keep_later(*at, self.now, span));
+            Some((Stop::Quota(excess), start))
         };
         order.iter().zip(waits).map(lend).collect()
     }
@@ -168,11 +189,12 @@ impl Pass<'_> {
         let booked_for = entry.server.not_before.filter(|at| *at > self.now);
         if let Some(from) = booked_for {
             let start = self.keep_later(at, from, span);
-            return Verdict::Wait(Stop::Booked(entry_is_booked(self.world, at)), start);
+            let promised = entry_is_booked(self.world, at) || start == Some(from);
+            return Verdict::Wait(Stop::Booked(promised), start);
         }
-        if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span) {
+        if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span, None) {
             // Whoever is stopped by a quota waits for nobody's nodes; where its end is known they are kept from then on.
-            let start = if planned < self.policy.planned() { self.keep_later(at, self.now, span) } else { None };
+            let start = if self.is_planned(at, planned) { self.keep_later(at, self.now, span) } else { None };
             return Verdict::Wait(Stop::Quota(excess), start);
         }
         let Some(shape) = self.world.shape_of(entry) else { return Verdict::Wait(Stop::Never, None) };
@@ -187,7 +209,8 @@ impl Pass<'_> {
             stop.clone()
         } else {
             if !entry.server.barred
-                && let Some((nodes, choice)) = self.nodes_now(entry, span, true)
+                && let Some((nodes, choice)) =
+                    self.promised_now(at, entry, span).or_else(|| self.nodes_now(entry, span, true))
             {
                 return Verdict::Start(nodes, choice);
             }
@@ -201,68 +224,7 @@ impl Pass<'_> {
         Verdict::Wait(stop, start)
     }
 
-    /// Keeps what a server waits for from everybody behind it.
-    fn wait_for_nodes(&mut self, at: u32, span: i64, planned: usize) -> Option<i64> {
-        if self.policy.backfill == Backfill::None {
-            self.block(at);
-            return None;
-        }
-        if planned >= self.policy.planned() {
-            return None;
-        }
-        let start = self.reclaim(at, span).or_else(|| self.keep_later(at, self.now, span));
-        if start.is_none() {
-            self.block(at);
-        }
-        start
-    }
-
-    /// Keeps the first room there is from some time on.
-    pub fn keep_later(&mut self, at: u32, from: i64, span: i64) -> Option<i64> {
-        let (start, nodes) = self.find_later(at, from, span)?;
-        let entry = self.world.entry(at)?;
-        let until = start.saturating_add(span);
-        for node in nodes {
-            let what = entry.server.ask.each.clone();
-            self.kept.entry(node).or_default().push(Kept { from: start, until, what });
-        }
-        self.draft.charge(entry, start, span);
-        Some(start)
-    }
-
-    /// The first time at which both nodes and quotas allow it.
-    pub fn find_later(&self, at: u32, from: i64, span: i64) -> Option<(i64, Vec<u32>)> {
-        let entry = self.world.entry(at)?;
-        // Whoever could start now would; who is barred may in the next plan.
-        let mut from = from.max(self.now.saturating_add(i64::from(entry.server.not_before.is_none())));
-        for _ in 0..32 {
-            let allowed = self.draft.gap(self.world, at, entry, from, span, self.now)?;
-            let (start, nodes) = self.nodes_later(entry, allowed, span)?;
-            if self.draft.gap(self.world, at, entry, start, span, self.now) == Some(start) {
-                return Some((start, nodes));
-            }
-            from = start;
-        }
-        None
-    }
-
-    /// Keeps all nodes a server waits for, of which nobody knows when they are free.
-    fn block(&mut self, at: u32) {
-        let Some(entry) = self.world.entry(at) else { return };
-        let Some(shape) = self.world.shape_of(entry) else { return };
-        let needed = entry.server.ask.nodes();
-        let hope = shape.spots().filter(|(node, spot)| spot.hope && !self.is_refused(entry, *node));
-        let mut groups: BTreeMap<_, Vec<u32>> = BTreeMap::new();
-        for (node, spot) in hope {
-            if let Some(group) = &spot.group {
-                groups.entry(group.clone()).or_default().push(node);
-            }
-        }
-        let kept: Vec<u32> = groups.into_values().filter(|nodes| nodes.len() >= needed).flatten().collect();
-        self.blocked.extend(kept);
-    }
-
-    pub fn is_refused(&self, entry: &Entry, node: u32) -> bool {
+    pub(super) fn is_refused(&self, entry: &Entry, node: u32) -> bool {
         !entry.server.unfit.is_empty()
             && self.world.place(node).is_some_and(|place| entry.server.unfit.contains_key(&*place.name))
     }
@@ -302,93 +264,41 @@ impl Pass<'_> {
     fn grant(&mut self, at: u32, nodes: Vec<u32>, choice: Choice, backfilled: bool, borrowed: bool) {
         let Some(entry) = self.world.entry(at) else { return };
         let span = entry.server.span();
-        self.draft.charge(entry, self.now, span);
+        self.draft.grant(self.world, entry, self.now, span);
         let each = entry.server.ask.each.clone();
         let end = entry.server.lifetime.map(|_| self.now.saturating_add(span));
         for node in &nodes {
             self.world.change_at(*node, |place| place.put(at, &each, end));
+            if let Some(kept) = self.kept.get_mut(node) {
+                kept.change(i64::MIN, end.unwrap_or(i64::MAX), |free| free.minus(&each));
+            }
         }
         self.granted.push(Granted { server: at, nodes, choice, backfilled, borrowed });
     }
 
     /// For another look: what was granted stays, what was only planned is planned anew.
-    fn forget_plans(&mut self) {
+    pub(super) fn forget_plans(&mut self) {
         self.kept.clear();
+        self.planned.clear();
         self.blocked.clear();
         self.undo_expected();
         self.preemptions.clear();
         self.draft = Draft::new(self.world);
         for granted in &self.granted {
             if let Some(entry) = self.world.entry(granted.server) {
-                self.draft.charge(entry, self.now, entry.server.span());
+                self.draft.grant(self.world, entry, self.now, entry.server.span());
             }
         }
         self.stopped.iter_mut().for_each(|stopped| *stopped = None);
     }
 
-    pub fn undo_expected(&mut self) {
+    pub(super) fn undo_expected(&mut self) {
         for (server, end) in std::mem::take(&mut self.expected).into_iter().rev() {
             self.world.expect(server, end);
         }
-    }
-
-    /// Takes back from the world what was only on paper, and puts the plan into words.
-    fn finish(mut self, order: &[u32], waits: Vec<Option<(Stop, Option<i64>)>>, promise: bool) -> Plan {
-        self.undo_expected();
-        for granted in &self.granted {
-            for node in &granted.nodes {
-                self.world.change_at(*node, |place| place.remove(granted.server));
-            }
-        }
-        let Self { world, policy, now, granted, preemptions, .. } = self;
-        let mut plan = Plan { preemptions, ..Plan::default() };
-        let planned: Vec<(u32, Option<i64>)> =
-            order.iter().zip(&waits).filter_map(|(at, wait)| Some((*at, wait.as_ref()?.1))).collect();
-        if promise {
-            let starting: Vec<u32> = granted.iter().map(|granted| granted.server).collect();
-            let mut promised = std::mem::take(&mut world.promised);
-            let named = |at| world.entry(at).map(|entry| entry.server.id.clone());
-            plan.moved = promised.note(&planned, &starting, now, named);
-            world.promised = promised;
-        }
-        for Granted { server, nodes, choice, backfilled, borrowed } in granted {
-            let Some(id) = world.entry(server).map(|entry| entry.server.id.clone()) else { continue };
-            let mut nodes: Vec<String> =
-                nodes.iter().filter_map(|node| world.place(*node)).map(|place| place.node.name.clone()).collect();
-            // In the order of names, which tells people more than ours.
-            nodes.sort();
-            plan.grants.push(Grant { id, nodes, choice, backfilled, borrowed });
-        }
-        let mut position = 0;
-        for (at, wait) in order.iter().zip(waits) {
-            let (Some((stop, start)), Some(entry)) = (wait, world.entry(*at)) else { continue };
-            let server = &entry.server;
-            let competes = !matches!(stop, Stop::Booked(_));
-            position += u32::from(competes);
-            let next_level = next_level(server.queued, policy, now);
-            plan.again = earlier(plan.again, next_level);
-            plan.again = earlier(plan.again, server.not_before.filter(|at| *at > now));
-            if !competes && !server.booked && start == server.not_before {
-                plan.booked.push(server.id.clone());
-            }
-            let position = competes.then_some(position);
-            plan.waits.push(Wait { id: server.id.clone(), position, start, stop });
-        }
-        plan
     }
 }
 
 fn entry_is_booked(world: &World, at: u32) -> bool {
     world.entry(at).is_some_and(|entry| entry.server.booked)
-}
-
-/// When a server that waits counts as more urgent.
-fn next_level(queued: i64, policy: &Policy, now: i64) -> Option<i64> {
-    let step = policy.ageing.max(1);
-    let levels = now.saturating_sub(queued).max(0) / step;
-    queued.checked_add(levels.checked_add(1)?.checked_mul(step)?)
-}
-
-fn earlier(one: Option<i64>, two: Option<i64>) -> Option<i64> {
-    one.into_iter().chain(two).min()
 }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::event::Service;
-use super::node::{NOW, Place};
+use super::node::NOW;
 use super::pass::Pass;
 use super::plan::Choice;
-use super::shape::{Group, Rank, Shape};
+use super::shape::{Group, Rank, Shape, Spot};
+use super::steps::Steps;
 use super::world::Entry;
+use crate::amounts::Amounts;
 
 impl Pass<'_> {
     /// Nodes to start on now and stay for so long; `beside` what is kept for others, or as if nothing were.
@@ -17,10 +19,9 @@ impl Pass<'_> {
         let needed = ask.nodes();
         let usable = |node: u32| {
             let kept = self.kept.get(&node).filter(|_| beside);
-            let free = |place: &Place| kept.is_none_or(|kept| place.is_free(&ask.each, self.now, span, kept));
             (!beside || !self.blocked.contains(&node))
                 && !self.is_refused(entry, node)
-                && self.world.place(node).is_some_and(free)
+                && kept.is_none_or(|kept| kept.misfit(self.now, span, |free| free.holds(&ask.each)).is_none())
         };
         // The tightest group that will do, so that large ones stay whole for large gangs.
         let mut groups: Vec<(&Arc<str>, &Group)> =
@@ -34,6 +35,42 @@ impl Pass<'_> {
                 (nodes, choice)
             })
         })
+    }
+
+    /// The nodes a server was promised for about now, if it can have them.
+    pub(super) fn promised_now(&self, at: u32, entry: &Entry, span: i64) -> Option<(Vec<u32>, Choice)> {
+        let slot = self.world.promised.slot(at).filter(|slot| slot.start <= self.now)?;
+        let shape = self.world.shape_of(entry)?;
+        let has_room = |node: &u32| {
+            let fits =
+                |kept: &Steps<Amounts>| kept.misfit(self.now, span, |free| free.holds(&shape.ask.each)).is_none();
+            shape.spot(*node).is_some_and(|spot| spot.from() == Some(NOW))
+                && !self.blocked.contains(node)
+                && !self.is_refused(entry, *node)
+                && self.kept.get(node).is_none_or(fits)
+        };
+        let whole = slot.nodes.len() == shape.ask.nodes() && agree(shape, &slot.nodes);
+        (whole && slot.nodes.iter().all(has_room)).then(|| (slot.nodes.clone(), self.choice(shape, &slot.nodes)))
+    }
+
+    /// The nodes a server was promised for a time, if it can still have them then.
+    pub(super) fn promised_at(&self, at: u32, start: i64, span: i64) -> Option<Vec<u32>> {
+        let slot = self.world.promised.slot(at).filter(|slot| slot.start == start)?;
+        let entry = self.world.entry(at)?;
+        let shape = self.world.shape_of(entry)?;
+        let has_room = |node: &u32| {
+            let from = shape.spot(*node).and_then(Spot::from);
+            from.is_some_and(|from| from <= start)
+                && !self.blocked.contains(node)
+                && !self.is_refused(entry, *node)
+                && self.is_expected(*node)
+                && self
+                    .kept
+                    .get(node)
+                    .is_none_or(|kept| kept.misfit(start, span, |free| free.holds(&shape.ask.each)).is_none())
+        };
+        let whole = slot.nodes.len() == shape.ask.nodes() && agree(shape, &slot.nodes);
+        (whole && slot.nodes.iter().all(has_room)).then(|| slot.nodes.clone())
     }
 
     fn choice(&self, shape: &Shape, nodes: &[u32]) -> Choice {
@@ -74,33 +111,34 @@ impl Pass<'_> {
             |node: u32| !self.blocked.contains(&node) && !self.is_refused(entry, node) && self.is_expected(node);
         // Where nothing is kept, room that is there stays.
         let whole = group.nodes.iter().filter(|turn| !self.kept.contains_key(&turn.node) && usable(turn.node));
-        let mut found: Vec<(i64, u32)> = whole.take(needed).map(|turn| (turn.from.max(from), turn.node)).collect();
-        let latest = found.get(needed - 1).map_or(i64::MAX, |(at, _)| *at);
+        // Of two at the same time the name decides, whatever their numbers are.
+        let mut found: Vec<(i64, &str, u32)> =
+            whole.take(needed).map(|turn| (turn.from.max(from), &*turn.name, turn.node)).collect();
+        let latest = found.get(needed - 1).map_or(i64::MAX, |(at, ..)| *at);
         for (node, kept) in &self.kept {
-            let room_from =
-                shape.spot(*node).filter(|spot| spot.group.as_ref() == Some(value)).and_then(|spot| spot.from());
+            let room_from = shape.spot(*node).filter(|spot| spot.group.as_ref() == Some(value)).and_then(Spot::from);
             // What cannot be before the others need not be looked at.
-            if room_from.is_none_or(|at| at >= latest) || !usable(*node) {
+            if room_from.is_none_or(|at| at > latest) || !usable(*node) {
                 continue;
             }
-            let at = self.world.place(*node).and_then(|place| place.gap(each, from, span, kept));
-            found.extend(at.filter(|at| *at < latest).map(|at| (at, *node)));
+            let at = kept.gap(from, span, |free| free.holds(each));
+            let name = self.world.place(*node).map_or("", |place| &*place.name);
+            found.extend(at.filter(|at| *at <= latest).map(|at| (at, name, *node)));
         }
         // All of them at once: who is free earlier must be free then too.
         loop {
             found.sort_unstable();
-            let (start, _) = *found.get(needed - 1)?;
-            let misfit = found.iter().position(|(at, node)| {
-                let free = |kept| self.world.place(*node).is_some_and(|place| place.is_free(each, start, span, kept));
-                *at < start && self.kept.get(node).is_some_and(|kept| !free(kept))
+            let (start, ..) = *found.get(needed - 1)?;
+            let misfit = found.iter().position(|(at, _, node)| {
+                let misfit = |kept: &Steps<Amounts>| kept.misfit(start, span, |free| free.holds(each)).is_some();
+                *at < start && self.kept.get(node).is_some_and(misfit)
             });
             let Some(misfit) = misfit else {
-                return Some((start, found.iter().take(needed).map(|(_, node)| *node).collect()));
+                return Some((start, found.iter().take(needed).map(|(.., node)| *node).collect()));
             };
-            let (_, node) = found.swap_remove(misfit);
-            let kept = self.kept.get(&node).map_or(&[][..], Vec::as_slice);
-            let next = self.world.place(node).and_then(|place| place.gap(each, start, span, kept));
-            found.extend(next.map(|next| (next, node)));
+            let (_, name, node) = found.swap_remove(misfit);
+            let next = self.kept.get(&node).and_then(|kept| kept.gap(start, span, |free| free.holds(each)));
+            found.extend(next.map(|next| (next, name, node)));
         }
     }
 
@@ -112,4 +150,11 @@ impl Pass<'_> {
             Service::Closed => false,
         })
     }
+}
+
+/// Whether all nodes are of one group.
+fn agree(shape: &Shape, nodes: &[u32]) -> bool {
+    let group = |node: &u32| shape.spot(*node).and_then(|spot| spot.group.clone());
+    let first = nodes.first().and_then(group);
+    first.is_some() && nodes.iter().all(|node| group(node) == first)
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::excess::Excess;
 use super::promise::Moved;
-use super::quota::Excess;
 use super::{Policy, Right, World, pass};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,20 @@ pub enum Stop {
     Barred,
     /// Its time has not come. Whether that is promised.
     Booked(bool),
+}
+
+impl Plan {
+    /// What was decided, line by line: what recordings are compared by.
+    pub fn decided(&self, now: i64) -> impl Iterator<Item = String> {
+        let booked = self.booked.iter().map(move |id| format!("{now} book {id}"));
+        let preempted = self.preemptions.iter().map(move |preemption| {
+            let Preemption { id, by, stop, end, .. } = preemption;
+            format!("{now} preempt {id} for {by} from {stop} until {end}")
+        });
+        let granted =
+            self.grants.iter().map(move |grant| format!("{now} grant {} {}", grant.id, grant.nodes.join(",")));
+        booked.chain(preempted).chain(granted)
+    }
 }
 
 impl Stop {

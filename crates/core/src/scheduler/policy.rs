@@ -23,6 +23,8 @@ pub struct Policy {
     pub grace: i64,
     /// Whether preemptible servers give way to a higher priority, besides giving back quota that is not theirs.
     pub preempt_for_priority: bool,
+    /// Who runs for less than this is not asked to leave yet: nobody is started to be stopped.
+    pub least_run: i64,
     /// A server that was preempted so often is left alone.
     pub most_preemptions: u32,
 }
@@ -51,6 +53,7 @@ impl Default for Policy {
             notice: 120,
             grace: 60,
             preempt_for_priority: true,
+            least_run: 600,
             most_preemptions: 3,
         }
     }

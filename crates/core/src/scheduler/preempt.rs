@@ -29,29 +29,33 @@ impl Pass<'_> {
         if self.world.preemptible.is_empty() {
             return None;
         }
-        let entry = self.world.entry(at).filter(|entry| !entry.server.barred)?;
+        let entry = self.world.entry(at).filter(|entry| !entry.server.barred)?.clone();
         let free_at = self.now.saturating_add(self.policy.reclaim());
         if self.find_later(at, self.now, span).is_some_and(|(start, _)| start <= free_at) {
             return None;
         }
-        let (entry, by) = (entry.clone(), entry.server.id.clone());
-        let victims = self.victims_for(&entry, free_at)?;
+        let by = entry.server.id.clone();
+        let victims = self.victims_for(&entry, span, free_at)?;
+        let rights: Vec<Right> =
+            victims.iter().filter_map(|victim| self.right_over(&entry, self.world.entry(*victim)?)).collect();
         let before = self.expected.len();
         for victim in &victims {
-            self.expected.push((*victim, self.world.entry(*victim).and_then(|entry| entry.end)));
+            let end = self.world.entry(*victim).and_then(|entry| entry.end);
+            self.expected.push((*victim, end));
+            self.free_early(*victim, free_at, end, Amounts::plus);
             self.world.expect(*victim, Some(free_at));
         }
         // On paper first: somebody's quota or a booking may still stand in the way.
         if self.find_later(at, self.now, span).is_none_or(|(start, _)| start > free_at) {
             let undone: Vec<_> = self.expected.drain(before..).rev().collect();
             for (victim, end) in undone {
+                self.free_early(victim, free_at, end, Amounts::minus);
                 self.world.expect(victim, end);
             }
             return None;
         }
-        for victim in victims {
+        for (victim, right) in victims.into_iter().zip(rights) {
             let Some(loser) = self.world.entry(victim) else { continue };
-            let right = self.right_over(&entry, loser).unwrap_or(Right::Priority);
             let stop = self.now.saturating_add(self.policy.notice.max(0));
             let id = loser.server.id.clone();
             self.preemptions.push(Preemption { id, by: by.clone(), right, stop, end: free_at });
@@ -59,10 +63,23 @@ impl Pass<'_> {
         self.keep_later(at, self.now, span)
     }
 
+    /// Where room is kept already, what somebody leaves early is free from then on.
+    fn free_early(&mut self, victim: u32, from: i64, end: Option<i64>, how: impl Fn(&Amounts, &Amounts) -> Amounts) {
+        let on = self.world.entry(victim).and_then(|entry| entry.server.running()).map(|running| running.on.clone());
+        for (node, what) in on.into_iter().flatten() {
+            let kept = self.world.node_named(&node).and_then(|node| self.kept.get_mut(&node));
+            if let Some(kept) = kept {
+                kept.change(from, end.unwrap_or(i64::MAX), |free| how(free, &what));
+            }
+        }
+    }
+
     /// By which right one may ask for what another one has.
     fn right_over(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
         let running = holder.server.running().filter(|running| !running.leaving)?;
-        let spared = !holder.server.preemptible || holder.server.preemptions >= self.policy.most_preemptions;
+        let spared = !holder.server.preemptible
+            || holder.server.preemptions >= self.policy.most_preemptions
+            || self.now.saturating_sub(running.since) < self.policy.least_run;
         if spared || running.on.is_empty() {
             return None;
         }
@@ -88,7 +105,7 @@ impl Pass<'_> {
     }
 
     /// The cheapest set of servers whose leaving makes room for a server.
-    fn victims_for(&self, claimant: &Entry, free_at: i64) -> Option<Vec<u32>> {
+    fn victims_for(&self, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<u32>> {
         let shape = self.world.shape_of(claimant)?;
         let needed = shape.ask.nodes();
         let asked: BTreeSet<u32> = self.expected.iter().map(|(server, _)| *server).collect();
@@ -118,7 +135,7 @@ impl Pass<'_> {
                     shape.spot(**node).is_some_and(|spot| spot.open && spot.group.as_ref() == Some(value))
                 })
                 .filter(|(node, _)| !self.blocked.contains(node) && !self.is_refused(claimant, **node))
-                .filter_map(|(node, victims)| self.cost(shape, *node, victims, free_at))
+                .filter_map(|(node, victims)| self.cost(shape, *node, victims, free_at, span))
                 .collect();
             costs.sort();
             let chosen: Vec<Cost> = costs.into_iter().take(needed - free).collect();
@@ -134,7 +151,7 @@ impl Pass<'_> {
     }
 
     /// Who must leave a node, the least urgent and youngest first, each only if it helps.
-    fn cost(&self, shape: &Shape, node: u32, victims: &[u32], free_at: i64) -> Option<Cost> {
+    fn cost(&self, shape: &Shape, node: u32, victims: &[u32], free_at: i64, span: i64) -> Option<Cost> {
         let place = self.world.place(node)?;
         let each = &shape.ask.each;
         let mut victims: Vec<(u32, &Entry)> =
@@ -143,19 +160,26 @@ impl Pass<'_> {
             let since = entry.server.running().map_or(0, |running| running.since);
             (entry.server.priority, std::cmp::Reverse(since), entry.server.id.clone())
         });
-        let kept = self.kept.get(&node).map_or(&[][..], Vec::as_slice);
-        let mut free = place.free_by(free_at, kept);
+        // Beside what is kept for those ahead.
+        let outlook = self.kept.get(&node).cloned().unwrap_or_else(|| place.outlook());
+        let mut gain = Amounts::default();
+        let enough = |gain: &Amounts| outlook.misfit(free_at, span, |free| free.plus(gain).holds(each)).is_none();
         let (mut who, mut devices) = (Vec::new(), 0_i64);
         for (victim, entry) in victims {
-            if free.holds(each) {
+            if enough(&gain) {
                 break;
             }
             let here = place.servers().find(|(server, _)| *server == victim).map(|(_, what)| what.clone());
-            free = free.plus(&here.unwrap_or_else(Amounts::default));
+            gain = gain.plus(&here.unwrap_or_default());
             who.push(victim);
             devices = devices.saturating_add(entry.need.devices);
         }
-        let enough = free.holds(each) && !who.is_empty();
-        enough.then(|| Cost { victims: who.len(), devices, name: place.name.clone(), node, who })
+        (enough(&gain) && !who.is_empty()).then(|| Cost {
+            victims: who.len(),
+            devices,
+            name: place.name.clone(),
+            node,
+            who,
+        })
     }
 }

@@ -1,14 +1,16 @@
-//! Planned starts are promises. This remembers them from plan to plan, and why one was moved.
+//! Planned starts are promises. This remembers them from plan to plan, so that a start stays where it is unless it can be
+//! earlier, and knows why one was moved.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::pass::Slot;
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promised {
-    /// Planned starts in the order of the queue, by server.
-    starts: BTreeMap<u32, i64>,
-    ahead: BTreeMap<u32, usize>,
+    /// Planned starts, by server, with the place in the queue.
+    slots: BTreeMap<u32, (usize, Slot)>,
     shrank: bool,
     extended: bool,
     ruled: bool,
@@ -37,6 +39,8 @@ pub enum Cause {
     Overtaken,
     /// Somebody ahead of it is to start earlier than planned, or on other nodes.
     Rearranged,
+    /// Its time came and nobody looked.
+    Late,
     /// None of these. It must not happen.
     Unexplained,
 }
@@ -54,35 +58,48 @@ impl Promised {
         self.ruled = true;
     }
 
-    pub fn forget(&mut self, server: u32) {
-        self.starts.remove(&server);
-        self.ahead.remove(&server);
+    /// Where and when a server was to start.
+    pub fn slot(&self, server: u32) -> Option<&Slot> {
+        self.slots.get(&server).map(|(_, slot)| slot)
     }
 
-    /// Takes note of the planned starts, in order, and says which of those known before moved to a later time. Those that
-    /// were granted now may start earlier than planned, by which they too can be in somebody's way.
+    /// It was promised this by an earlier world, in this place of the queue.
+    pub fn restore(&mut self, server: u32, place: usize, slot: Slot) {
+        self.slots.insert(server, (place, slot));
+    }
+
+    pub fn places(&self) -> impl Iterator<Item = (u32, usize, &Slot)> {
+        self.slots.iter().map(|(server, (place, slot))| (*server, *place, slot))
+    }
+
+    pub fn forget(&mut self, server: u32) {
+        self.slots.remove(&server);
+    }
+
+    /// Takes note of everybody's slot, in order, and says which of those known before moved to a later time. Those that
+    /// start now are among them.
     pub fn note(
         &mut self,
-        planned: &[(u32, Option<i64>)],
-        granted: &[u32],
+        slots: Vec<(u32, Option<Slot>)>,
         now: i64,
         id: impl Fn(u32) -> Option<String>,
     ) -> Vec<Moved> {
         let mut moved = Vec::new();
-        let early = granted.iter().filter(|server| self.starts.get(server).is_some_and(|start| *start > now));
-        let first_early = early.filter_map(|server| self.ahead.get(server)).min().copied();
         let (mut overtaken, mut rearranged) = (false, false);
-        let (mut starts, mut ahead) = (BTreeMap::new(), BTreeMap::new());
+        let mut known = BTreeMap::new();
         // How far in the old order everybody seen so far was.
         let mut furthest = 0;
-        for (position, (server, start)) in planned.iter().enumerate() {
-            let (before, place) = (self.starts.get(server), self.ahead.get(server));
-            // Whoever is behind this one was ahead of it before, or was not there.
-            overtaken |= place.is_none_or(|place| *place < furthest);
-            furthest = furthest.max(place.copied().unwrap_or(furthest));
-            rearranged |= first_early.zip(place).is_some_and(|(early, place)| early < *place);
-            if let Some(before) = before {
-                if start.is_none_or(|start| start > *before) {
+        for (place, (server, slot)) in slots.into_iter().enumerate() {
+            let before = self.slots.remove(&server);
+            if before.is_none() && slot.is_none() {
+                continue;
+            }
+            // Somebody who is now ahead was behind this one before, or was not planned.
+            overtaken |= before.as_ref().is_none_or(|(place, _)| *place < furthest);
+            furthest = before.as_ref().map_or(furthest, |(place, _)| furthest.max(*place));
+            if let Some((_, before)) = before {
+                // Who starts now and could have a little earlier was late to be looked at.
+                if slot.as_ref().is_none_or(|slot| slot.start > before.start.max(now)) {
                     let why = if self.extended {
                         Cause::Extended
                     } else if self.shrank {
@@ -93,20 +110,21 @@ impl Promised {
                         Cause::Overtaken
                     } else if rearranged {
                         Cause::Rearranged
+                    } else if before.start < now {
+                        Cause::Late
                     } else {
                         Cause::Unexplained
                     };
-                    moved.extend(id(*server).map(|id| Moved { id, from: *before, to: *start, why }));
-                    rearranged = true;
+                    let to = slot.as_ref().map(|slot| slot.start);
+                    moved.extend(id(server).map(|id| Moved { id, from: before.start, to, why }));
                 }
-                rearranged |= start.is_some_and(|start| start < *before);
+                rearranged |= slot.as_ref() != Some(&before);
             }
-            if let Some(start) = start {
-                starts.insert(*server, *start);
+            if let Some(slot) = slot.filter(|slot| slot.start > now) {
+                known.insert(server, (place, slot));
             }
-            ahead.insert(*server, position);
         }
-        (self.starts, self.ahead) = (starts, ahead);
+        self.slots = known;
         (self.shrank, self.extended, self.ruled) = (false, false, false);
         moved
     }

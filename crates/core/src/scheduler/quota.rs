@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::World;
-use super::measure;
+use super::event::Limits;
+use super::excess::{Excess, Limited, first_excess, flavor_excess};
+use super::later::MOST_TRIES;
 use super::order::Arrival;
 use super::purse::{Held, Purse};
+use super::steps::Steps;
 use super::world::Entry;
 
 /// A user or a team.
@@ -18,42 +21,19 @@ pub(super) enum Holder {
 /// What is added to the books while a plan is made.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draft {
-    charges: BTreeMap<Holder, Vec<Charge>>,
+    /// What was granted in this plan.
+    granted: BTreeMap<Holder, Held>,
+    by_flavor: BTreeMap<(Holder, String), i64>,
+    /// The same one by one, with their ends.
+    ends: BTreeMap<Holder, Vec<(i64, Held, String)>>,
+    /// What is held from now on, of those for whom a later start is planned or looked for.
+    outlook: BTreeMap<Holder, Steps<Held>>,
+    outlook_by_flavor: BTreeMap<(Holder, String), Steps<Held>>,
+    /// When the first planned start of somebody is.
+    first_planned: BTreeMap<Holder, i64>,
     /// How many servers of the same holder came before, where servers are limited.
     before: BTreeMap<Holder, BTreeMap<u32, u32>>,
 }
-
-#[derive(Clone, Debug)]
-struct Charge {
-    from: i64,
-    until: i64,
-    what: Held,
-    flavor: String,
-}
-
-/// A quota that a grant would exceed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Excess {
-    pub(super) holder: Holder,
-    pub(super) what: Limited,
-    most: i128,
-    used: i128,
-    need: i128,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Limited {
-    Servers,
-    Devices,
-    /// Devices of this flavor.
-    Flavor(String),
-    Cpu,
-    Memory,
-}
-
-/// Billionths in a thousandth and in one.
-const MILLI: i128 = 1_000_000;
-const WHOLE: i128 = 1_000_000_000;
 
 pub(super) fn holders(entry: &Entry) -> impl Iterator<Item = Holder> + use<> {
     [Some(Holder::User(entry.user)), entry.team.map(Holder::Team)].into_iter().flatten()
@@ -80,74 +60,121 @@ impl Draft {
             all.sort_by_key(|(_, entry)| Arrival::of(&entry.server));
             (holder, all.into_iter().map(|(at, _)| at).zip(0..).collect())
         });
-        Self { charges: BTreeMap::new(), before: before.collect() }
+        Self { before: before.collect(), ..Self::default() }
     }
 
-    /// Counts a grant or a planned start.
-    pub fn charge(&mut self, entry: &Entry, from: i64, span: i64) {
-        for holder in holders(entry) {
-            let until = from.saturating_add(span);
-            let flavor = entry.server.flavor.clone();
-            self.charges.entry(holder).or_default().push(Charge { from, until, what: entry.need, flavor });
+    /// Counts a grant.
+    pub fn grant(&mut self, world: &World, entry: &Entry, now: i64, span: i64) {
+        for holder in limited(world, entry) {
+            let granted = self.granted.entry(holder).or_default();
+            *granted = granted.plus(entry.need);
+            let key = (holder, entry.server.flavor.clone());
+            *self.by_flavor.entry(key).or_default() += entry.need.devices;
+            let end = (now.saturating_add(span), entry.need, entry.server.flavor.clone());
+            self.ends.entry(holder).or_default().push(end);
+        }
+        self.hold(world, entry, (i64::MIN, now.saturating_add(span)), false, Held::plus);
+    }
+
+    /// Counts a planned start.
+    pub fn plan(&mut self, world: &World, entry: &Entry, start: i64, span: i64) {
+        for holder in limited(world, entry) {
+            let first = self.first_planned.entry(holder).or_insert(start);
+            *first = start.min(*first);
+        }
+        self.hold(world, entry, (start, start.saturating_add(span)), true, Held::plus);
+    }
+
+    /// Takes a planned start back.
+    pub fn unplan(&mut self, world: &World, entry: &Entry, start: i64, span: i64) {
+        self.hold(world, entry, (start, start.saturating_add(span)), false, Held::minus);
+    }
+
+    fn hold(
+        &mut self,
+        world: &World,
+        entry: &Entry,
+        (from, until): (i64, i64),
+        make: bool,
+        how: impl Fn(Held, Held) -> Held,
+    ) {
+        for holder in limited(world, entry) {
+            if make {
+                self.look_ahead(world, holder, &entry.server.flavor);
+            }
+            if let Some(outlook) = self.outlook.get_mut(&holder) {
+                outlook.change(from, until, |held| how(*held, entry.need));
+            }
+            if let Some(outlook) = self.outlook_by_flavor.get_mut(&(holder, entry.server.flavor.clone())) {
+                outlook.change(from, until, |held| how(*held, entry.need));
+            }
         }
     }
 
-    /// The first quota that does not allow a server to start now, and stay for so long.
-    pub fn excess(&self, world: &World, at: u32, entry: &Entry, now: i64, span: i64) -> Option<Excess> {
-        holders(entry).find_map(|holder| {
-            self.too_many(world, holder, at).or_else(|| self.too_much(world, holder, entry, now, span, true, None))
-        })
+    /// Works out what somebody holds from now on. It is needed for few of them, and costs as much as they have servers.
+    fn look_ahead(&mut self, world: &World, holder: Holder, flavor: &str) {
+        let Some(purse) = world.purse(holder) else { return };
+        if !self.outlook.contains_key(&holder) {
+            let now = purse.held.plus(self.granted.get(&holder).copied().unwrap_or_default());
+            let granted = self.ends.get(&holder).map_or(&[][..], Vec::as_slice);
+            self.outlook.insert(holder, outlook(world, purse, now, granted, None));
+        }
+        let key = (holder, flavor.to_owned());
+        if purse.account.limits.flavors.contains_key(flavor) && !self.outlook_by_flavor.contains_key(&key) {
+            let devices = self.by_flavor.get(&key).copied().unwrap_or_default();
+            let granted = Held { devices, ..Held::default() };
+            let now = held_of(world, purse, flavor).plus(granted);
+            let granted = self.ends.get(&holder).map_or(&[][..], Vec::as_slice);
+            self.outlook_by_flavor.insert(key, outlook(world, purse, now, granted, Some(flavor)));
+        }
     }
 
-    /// The same apart from the one that was found already.
-    pub fn excess_but(
+    /// The first quota that does not allow a server to start now, and stay for so long. One that was found already may be
+    /// left out, because it is lent; then it counts only from the next planned start on.
+    pub fn excess(
         &self,
         world: &World,
         at: u32,
         entry: &Entry,
         now: i64,
         span: i64,
-        but: &Excess,
+        lent: Option<&Excess>,
     ) -> Option<Excess> {
-        let others = holders(entry).filter(|holder| *holder != but.holder);
-        let mut others = others.filter_map(|holder| self.too_much(world, holder, entry, now, span, true, None));
-        let own = || self.too_much(world, but.holder, entry, now, span, true, Some(&but.what));
-        let servers = || holders(entry).find_map(|holder| self.too_many(world, holder, at));
-        others.next().or_else(own).or_else(servers)
+        holders(entry).find_map(|holder| {
+            let lent = lent.filter(|lent| lent.holder == holder).map(|lent| &lent.what);
+            self.too_many(world, holder, at)
+                .or_else(|| self.too_much_now(world, holder, entry, lent))
+                .or_else(|| self.too_much_later(world, holder, entry, now, span, lent))
+        })
     }
 
     /// The first time from `from` on at which quotas allow it, if that is known.
-    pub fn gap(&self, world: &World, at: u32, entry: &Entry, from: i64, span: i64, now: i64) -> Option<i64> {
+    pub fn gap(&mut self, world: &World, at: u32, entry: &Entry, from: i64, span: i64) -> Option<i64> {
         let mut from = from;
         // Each holder may send us on to a later time, which the other one has to agree with.
-        for _ in 0..16 {
-            let mut moved = false;
+        for _ in 0..MOST_TRIES {
+            let before = from;
             for holder in holders(entry) {
                 if self.too_many(world, holder, at).is_some() {
                     return None;
                 }
-                let fits = |from: i64| self.too_much(world, holder, entry, from, span, from <= now, None).is_none();
-                if !fits(from) {
-                    from = self.ends(world, holder, from).into_iter().find(|end| fits(*end))?;
-                    moved = true;
+            }
+            for holder in limited(world, entry) {
+                self.look_ahead(world, holder, &entry.server.flavor);
+                let limits = &world.purse(holder)?.account.limits;
+                let fits = |held: &Held| first_excess(limits, *held, entry.need, None).is_none();
+                from = self.outlook.get(&holder)?.gap(from, span, fits)?;
+                if let Some(most) = limits.flavors.get(&entry.server.flavor) {
+                    let fits = |held: &Held| held.devices.saturating_add(entry.need.devices) <= *most;
+                    let key = (holder, entry.server.flavor.clone());
+                    from = self.outlook_by_flavor.get(&key)?.gap(from, span, fits)?;
                 }
             }
-            if !moved {
+            if from == before {
                 return Some(from);
             }
         }
         None
-    }
-
-    /// When something comes back, in order.
-    fn ends(&self, world: &World, holder: Holder, after: i64) -> Vec<i64> {
-        let runs = world.purse(holder).into_iter().flat_map(|purse| &purse.runs);
-        let runs = runs.filter_map(|run| world.entry(*run)?.end);
-        let charges = self.charges.get(&holder).into_iter().flatten().map(|charge| charge.until);
-        let mut ends: Vec<i64> = runs.chain(charges).filter(|end| *end > after && *end < i64::MAX).collect();
-        ends.sort_unstable();
-        ends.dedup();
-        ends
     }
 
     fn too_many(&self, world: &World, holder: Holder, at: u32) -> Option<Excess> {
@@ -162,66 +189,57 @@ impl Draft {
         })
     }
 
-    /// Whether a limit would be exceeded at any time of the stay.
-    fn too_much(
+    fn too_much_now(&self, world: &World, holder: Holder, entry: &Entry, but: Option<&Limited>) -> Option<Excess> {
+        let purse = world.purse(holder)?;
+        let limits = &purse.account.limits;
+        if !is_limited(limits) {
+            return None;
+        }
+        let used = purse.held.plus(self.granted.get(&holder).copied().unwrap_or_default());
+        let found = first_excess(limits, used, entry.need, but).or_else(|| {
+            let flavor = &entry.server.flavor;
+            let most = *limits.flavors.get(flavor)?;
+            let granted = self.by_flavor.get(&(holder, flavor.clone())).copied().unwrap_or_default();
+            let used = held_of(world, purse, flavor).devices.saturating_add(granted);
+            flavor_excess(flavor, most, used, entry.need)
+        });
+        found.map(|(what, most, used, need)| Excess { holder, what, most, used, need })
+    }
+
+    /// Where nothing is planned what is held only gets less, so now is the worst time.
+    fn too_much_later(
         &self,
         world: &World,
         holder: Holder,
         entry: &Entry,
-        from: i64,
+        now: i64,
         span: i64,
-        is_now: bool,
-        but: Option<&Limited>,
+        lent: Option<&Limited>,
     ) -> Option<Excess> {
-        let purse = world.purse(holder)?;
-        let limits = &purse.account.limits;
-        let of_flavor = limits.flavors.get(&entry.server.flavor);
-        if limits.devices.is_none() && of_flavor.is_none() && limits.cpu.is_none() && limits.memory.is_none() {
+        let first = *self.first_planned.get(&holder)?;
+        let limits = &world.purse(holder)?.account.limits;
+        // What is lent now must be back when it is planned for.
+        let from = if lent.is_some() { first } else { now };
+        let until = now.saturating_add(span);
+        if from >= until {
             return None;
         }
-        let until = from.saturating_add(span);
-        let charges = self.charges.get(&holder).map_or(&[][..], Vec::as_slice);
-        let begins = charges.iter().map(|charge| charge.from).filter(|at| *at > from && *at < until);
-        begins.chain([from]).find_map(|at| {
-            let run = |of: &dyn Fn(&Entry) -> bool| {
-                let gone = purse.runs.iter().filter_map(|run| world.entry(*run)).filter(|run| of(run));
-                // What is there now is there, whatever its end was to be.
-                gone.filter(|run| is_now && at == from || run.end.is_none_or(|end| end > at))
-                    .fold(Held::default(), |sum, run| sum.plus(run.need))
-            };
-            let drafted = |of: &dyn Fn(&Charge) -> bool| {
-                let there = charges.iter().filter(|charge| charge.from <= at && at < charge.until);
-                there.filter(|charge| of(charge)).fold(Held::default(), |sum, charge| sum.plus(charge.what))
-            };
-            let all = if is_now && at == from { purse.held } else { run(&|_| true) };
-            let used = all.plus(drafted(&|_| true));
-            let need = entry.need;
-            let flavor = of_flavor.map(|most| {
-                let of_it = run(&|run| run.server.flavor == entry.server.flavor)
-                    .plus(drafted(&|charge| charge.flavor == entry.server.flavor));
-                (
-                    Limited::Flavor(entry.server.flavor.clone()),
-                    i128::from(*most),
-                    of_it.devices.into(),
-                    need.devices.into(),
-                )
-            });
-            let devices =
-                limits.devices.map(|most| (Limited::Devices, most.into(), used.devices.into(), need.devices.into()));
-            let cpu = limits.cpu.map(|most| (Limited::Cpu, most, nanos(used.cpu, MILLI), nanos(need.cpu, MILLI)));
-            let memory =
-                limits.memory.map(|most| (Limited::Memory, most, nanos(used.memory, WHOLE), nanos(need.memory, WHOLE)));
-            let exceeded = [devices, flavor, cpu, memory].into_iter().flatten().find(|(what, most, used, need)| {
-                // What asks for nothing exceeds nothing, also where the quota is below what is used.
-                *need > 0 && used + need > *most && but != Some(what)
-            });
-            exceeded.map(|(what, most, used, need)| Excess { holder, what, most, used, need })
-        })
+        let span = until.saturating_sub(from);
+        let fits = |held: &Held| first_excess(limits, *held, entry.need, None).is_none();
+        let misfit = self.outlook.get(&holder)?.misfit(from, span, fits);
+        let found = misfit.and_then(|held| first_excess(limits, *held, entry.need, None)).or_else(|| {
+            let flavor = &entry.server.flavor;
+            let most = *limits.flavors.get(flavor)?;
+            let fits = |held: &Held| held.devices.saturating_add(entry.need.devices) <= most;
+            let held = self.outlook_by_flavor.get(&(holder, flavor.clone()))?.misfit(from, span, fits)?;
+            flavor_excess(flavor, most, held.devices, entry.need)
+        });
+        found.map(|(what, most, used, need)| Excess { holder, what, most, used, need })
     }
 
     /// Whether a team may borrow what it lacks: preemptible servers only, up to its own limit, from devices that other
     /// teams may hold and do not.
-    pub fn may_borrow(&self, world: &World, entry: &Entry, excess: &Excess, now: i64) -> bool {
+    pub fn may_borrow(&self, world: &World, entry: &Entry, excess: &Excess) -> bool {
         let (Holder::Team(team), Limited::Devices) = (excess.holder, &excess.what) else { return false };
         if !entry.server.preemptible {
             return false;
@@ -232,17 +250,16 @@ impl Draft {
             return false;
         }
         let held = |at: u32, purse: &Purse| {
-            let drafted = self.charges.get(&Holder::Team(at)).into_iter().flatten();
-            let drafted = drafted.filter(|charge| charge.from <= now && now < charge.until);
-            drafted.fold(purse.held, |sum, charge| sum.plus(charge.what)).devices
+            let granted = self.granted.get(&Holder::Team(at)).copied().unwrap_or_default();
+            purse.held.plus(granted).devices
         };
-        let (mut idle, mut lent) = (0_i128, 0_i128);
+        let (mut idle, mut borrowed) = (0_i128, 0_i128);
         for (at, purse) in world.teams.all().filter(|(at, _)| *at != team) {
             let Some(most) = purse.account.limits.devices else { continue };
             let left = i128::from(most) - i128::from(held(at, purse));
-            if left > 0 { idle += left } else { lent -= left }
+            if left > 0 { idle += left } else { borrowed -= left }
         }
-        beyond <= idle - lent
+        beyond <= idle - borrowed
     }
 }
 
@@ -254,49 +271,37 @@ impl World {
     }
 }
 
-fn nanos(amount: i64, each: i128) -> i128 {
-    i128::from(amount) * each
+fn is_limited(limits: &Limits) -> bool {
+    limits.devices.is_some() || limits.cpu.is_some() || limits.memory.is_some() || !limits.flavors.is_empty()
 }
 
-fn saturated(amount: i128) -> i64 {
-    i64::try_from(amount).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX })
+/// Those who answer for a server and may not hold as much as they like.
+fn limited<'w>(world: &'w World, entry: &Entry) -> impl Iterator<Item = Holder> + use<'w> {
+    holders(entry).filter(|holder| world.purse(*holder).is_some_and(|purse| is_limited(&purse.account.limits)))
 }
 
-impl Excess {
-    pub(super) fn message(&self, world: &World) -> String {
-        let holder = match self.holder {
-            Holder::User(_) => "user",
-            Holder::Team(_) => "team",
-        };
-        let name = world.purse(self.holder).map_or("", |purse| purse.account.name.as_str());
-        let Self { what, most, used, need, .. } = self;
-        let text = |amount: i128| match what {
-            Limited::Servers | Limited::Devices | Limited::Flavor(_) => amount.to_string(),
-            Limited::Cpu => measure::cpu(saturated(amount / MILLI)),
-            Limited::Memory => measure::bytes_down(saturated(amount / WHOLE)),
-        };
-        let of = match what {
-            Limited::Servers => {
-                let servers = if *most == 1 { "server" } else { "servers" };
-                return format!(
-                    "The quota of {holder} {name} is {most} {servers}, sleeping ones included, and this is number {}: end \
-                     an earlier one, or ask an administrator to raise the quota.",
-                    used + 1,
-                );
-            }
-            Limited::Devices if *most == 1 => " device".to_owned(),
-            Limited::Devices => " devices".to_owned(),
-            Limited::Flavor(flavor) => format!(" {flavor}"),
-            Limited::Cpu => " CPU".to_owned(),
-            Limited::Memory => " of memory".to_owned(),
-        };
-        let help = if need > most { "ask for less" } else { "end or hibernate another one" };
-        let besides = if *used > 0 { format!(" besides the {} in use", text(*used)) } else { String::new() };
-        format!(
-            "The quota of {holder} {name} is {}{of}, and this server needs {}{besides}: {help}, or ask an administrator \
-             to raise the quota.",
-            text(*most),
-            text(*need),
-        )
+/// What somebody holds of a flavor.
+fn held_of(world: &World, purse: &Purse, flavor: &str) -> Held {
+    let runs = purse.runs.iter().filter_map(|run| world.entry(*run)).filter(|run| run.server.flavor == flavor);
+    runs.fold(Held::default(), |sum, run| sum.plus(run.need))
+}
+
+fn outlook(
+    world: &World,
+    purse: &Purse,
+    now: Held,
+    granted: &[(i64, Held, String)],
+    flavor: Option<&str>,
+) -> Steps<Held> {
+    let runs = purse.runs.iter().filter_map(|run| world.entry(*run));
+    let runs = runs.filter(|run| flavor.is_none_or(|flavor| run.server.flavor == flavor));
+    let granted = granted.iter().filter(|(.., of)| flavor.is_none_or(|flavor| of == flavor));
+    let granted = granted.filter(|(end, ..)| *end < i64::MAX).map(|(end, what, _)| (*end, *what));
+    let mut ends: Vec<(i64, Held)> = runs.filter_map(|run| Some((run.end?, run.need))).chain(granted).collect();
+    ends.sort_by_key(|(end, _)| *end);
+    let mut steps = Steps::new(now);
+    for (end, what) in ends {
+        steps.then(end, |held| held.minus(what));
     }
+    steps
 }

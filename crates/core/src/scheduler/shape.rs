@@ -13,7 +13,7 @@ const KEPT: usize = 32;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shapes {
-    shapes: Vec<Option<Shape>>,
+    kinds: Vec<Option<Shape>>,
     /// What tells requests apart most often, to compare few of them in full.
     known: BTreeMap<Key, Vec<u32>>,
     /// Kinds nobody waits for, the longest forgotten first.
@@ -49,7 +49,7 @@ pub(super) struct Group {
 pub(super) struct Turn {
     pub from: i64,
     rank: Rank,
-    name: Arc<str>,
+    pub name: Arc<str>,
     pub node: u32,
 }
 
@@ -87,7 +87,7 @@ impl Shapes {
         let Ask { nodes, each, device, selector, .. } = ask;
         let alike = self.known.entry((*nodes, device.clone(), each.cpu, each.memory, selector.clone())).or_default();
         let known = alike.iter().copied().find(|at| {
-            let shape = usize::try_from(*at).ok().and_then(|at| self.shapes.get(at)).and_then(Option::as_ref);
+            let shape = usize::try_from(*at).ok().and_then(|at| self.kinds.get(at)).and_then(Option::as_ref);
             shape.is_some_and(|shape| *shape.ask == *ask)
         });
         if let Some(at) = known {
@@ -101,13 +101,13 @@ impl Shapes {
         for (at, place) in (0_u32..).zip(places) {
             shape.refresh(at, place.as_ref());
         }
-        let free = self.shapes.iter().position(Option::is_none).unwrap_or(self.shapes.len());
+        let free = self.kinds.iter().position(Option::is_none).unwrap_or(self.kinds.len());
         let at = u32::try_from(free).unwrap_or(u32::MAX);
         alike.push(at);
-        if free == self.shapes.len() {
-            self.shapes.push(Some(shape));
+        if free == self.kinds.len() {
+            self.kinds.push(Some(shape));
         } else {
-            self.shapes[free] = Some(shape);
+            self.kinds[free] = Some(shape);
         }
         at
     }
@@ -122,7 +122,7 @@ impl Shapes {
         self.idle.push(at);
         if self.idle.len() > KEPT {
             let forgotten = self.idle.remove(0);
-            let slot = usize::try_from(forgotten).ok().and_then(|at| self.shapes.get_mut(at));
+            let slot = usize::try_from(forgotten).ok().and_then(|at| self.kinds.get_mut(at));
             if let Some(shape) = slot.and_then(Option::take) {
                 let Ask { nodes, each, device, selector, .. } = &*shape.ask;
                 let key = (*nodes, device.clone(), each.cpu, each.memory, selector.clone());
@@ -137,25 +137,25 @@ impl Shapes {
     }
 
     pub fn get(&self, at: u32) -> Option<&Shape> {
-        self.shapes.get(usize::try_from(at).ok()?)?.as_ref()
+        self.kinds.get(usize::try_from(at).ok()?)?.as_ref()
     }
 
     fn get_mut(&mut self, at: u32) -> Option<&mut Shape> {
-        self.shapes.get_mut(usize::try_from(at).ok()?)?.as_mut()
+        self.kinds.get_mut(usize::try_from(at).ok()?)?.as_mut()
     }
 
     pub fn len(&self) -> usize {
-        self.shapes.len()
+        self.kinds.len()
     }
 
     /// A node is another one than before: in itself.
     pub fn refresh(&mut self, node: u32, place: Option<&Place>) {
-        self.shapes.iter_mut().flatten().for_each(|shape| shape.refresh(node, place));
+        self.kinds.iter_mut().flatten().for_each(|shape| shape.refresh(node, place));
     }
 
     /// Something else is free on a node.
     pub fn recount(&mut self, node: u32, place: &Place) {
-        self.shapes.iter_mut().flatten().for_each(|shape| shape.recount(node, place));
+        self.kinds.iter_mut().flatten().for_each(|shape| shape.recount(node, place));
     }
 }
 

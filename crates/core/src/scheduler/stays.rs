@@ -152,7 +152,9 @@ fn count(buckets: &mut [u32], at: usize) {
         *bucket = bucket.saturating_add(1);
     }
     if buckets.iter().map(|count| u64::from(*count)).sum::<u64>() > FULL {
-        buckets.iter_mut().for_each(|count| *count /= 2);
+        for count in buckets {
+            *count /= 2;
+        }
     }
 }
 
@@ -196,21 +198,19 @@ impl Promises {
     /// Below which ratio of wait to expectation, in thousandths, so many of a thousand waits were.
     fn ratio(&self, level: i32) -> i64 {
         // Before anything is known, waits are believed to be as expected, within a factor of two.
-        let believed = |at: usize| match RATIOS[at] {
-            47..=200 => 1_000,
-            _ => 100,
-        };
-        let all = |at: usize| u64::from(self.ratios[at]) * 1_000 + believed(at);
-        let total: u64 = (0..RATIOS.len()).map(all).sum();
+        let believed = |upto: i64| if (47..=200).contains(&upto) { 1_000 } else { 100 };
+        let all =
+            || RATIOS.into_iter().zip(self.ratios).map(|(upto, seen)| (upto, u64::from(seen) * 1_000 + believed(upto)));
+        let total: u64 = all().map(|(_, weight)| weight).sum();
         let mut left = total * u64::try_from(level).unwrap_or_default() / 1_000;
-        for at in 0..RATIOS.len() {
-            let here = all(at);
-            if here > left {
-                let low = at.checked_sub(1).map_or(0, |before| RATIOS[before]) * 10;
-                let into = i128::from(RATIOS[at] * 10 - low) * i128::from(left) / i128::from(here);
-                return low + i64::try_from(into).unwrap_or_default();
+        let mut low = 0;
+        for (upto, weight) in all() {
+            if weight > left {
+                let into = i128::from((upto - low) * 10) * i128::from(left) / i128::from(weight);
+                return low * 10 + i64::try_from(into).unwrap_or_default();
             }
-            left -= here;
+            left -= weight;
+            low = upto;
         }
         RATIOS[RATIOS.len() - 1] * 10
     }

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::event::{Account, Event, Node, Server, Service, State, Used};
+use super::event::{Account, Event, Node, Promise, Server, Service, Used};
 use super::node::Place;
+use super::pass::Slot;
 use super::promise::Promised;
 use super::purse::{Held, Purse, Purses};
 use super::shape::{Shape, Shapes};
@@ -11,19 +12,19 @@ use super::stays::Record;
 
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    places: Vec<Option<Place>>,
+    pub(super) places: Vec<Option<Place>>,
     names: BTreeMap<String, u32>,
-    entries: Vec<Option<Entry>>,
+    pub(super) entries: Vec<Option<Entry>>,
     /// Numbers of entries that are gone.
-    free: Vec<u32>,
-    ids: HashMap<String, u32>,
+    pub(super) free: Vec<u32>,
+    pub(super) ids: HashMap<String, u32>,
     pub(super) users: Purses,
     pub(super) teams: Purses,
     pub(super) shapes: Shapes,
     /// Whoever waits, roughly in the order of the last plan, which makes the next one cheap to sort. Some may be gone.
     pub(super) waiting: Vec<u32>,
     /// When servers are to be gone, to notice those that are not.
-    ends: BTreeSet<(i64, u32)>,
+    pub(super) ends: BTreeSet<(i64, u32)>,
     /// Servers that may be asked to give way.
     pub(super) preemptible: BTreeSet<u32>,
     pub(super) records: BTreeMap<String, Record>,
@@ -43,9 +44,6 @@ pub(super) struct Entry {
     pub end: Option<i64>,
 }
 
-/// One that overstays its end is expected to be gone after another minute, and again.
-const OVERDUE: i64 = 60;
-
 impl World {
     pub fn new() -> Self {
         Self::default()
@@ -62,11 +60,28 @@ impl World {
             Event::UserGone(name) => self.set_user(Account { name, ..Account::default() }),
             Event::Team(account) => self.set_team(account),
             Event::TeamGone(name) => self.set_team(Account { name, ..Account::default() }),
+            Event::Promise(promise) => self.restore(&promise),
             Event::Record { flavor, record } => drop(self.records.insert(flavor, *record)),
             Event::Stay { flavor, lifetime, stayed } => {
                 self.records.entry(flavor).or_default().left(lifetime, stayed);
             }
         }
+    }
+
+    fn restore(&mut self, promise: &Promise) {
+        let nodes: Option<Vec<u32>> = promise.nodes.iter().map(|node| self.node_named(node)).collect();
+        if let (Some(server), Some(nodes)) = (self.find(&promise.id), nodes) {
+            self.promised.restore(server, promise.place, Slot { start: promise.start, until: promise.until, nodes });
+        }
+    }
+
+    /// All planned starts of the last plan.
+    pub fn promises(&self) -> impl Iterator<Item = Promise> {
+        self.promised.places().filter_map(|(server, place, slot)| {
+            let nodes = slot.nodes.iter().map(|node| Some(self.place(*node)?.node.name.clone()));
+            let (id, nodes) = (self.entry(server)?.server.id.clone(), nodes.collect::<Option<_>>()?);
+            Some(Promise { id, place, start: slot.start, until: slot.until, nodes })
+        })
     }
 
     fn set_user(&mut self, account: Account) {
@@ -97,35 +112,29 @@ impl World {
             at
         });
         let Some(slot) = usize::try_from(at).ok().and_then(|at| self.places.get_mut(at)) else { return };
-        match slot {
-            Some(place) => {
-                if place.node == node {
-                    return;
-                }
-                let shrinks = !place.node.others.holds(&node.others)
-                    || !node.capacity.holds(&place.node.capacity)
-                    || (place.node.service == Service::Open && node.service != Service::Open);
-                if shrinks {
-                    self.promised.capacity_shrank();
-                }
-                place.set(node);
+        if let Some(place) = slot {
+            if place.node == node {
+                return;
             }
-            None => {
-                *slot = Some(Place::new(node));
-                // Servers may have been told of before their node.
-                let name = slot.as_ref().map(|place| place.name.clone()).unwrap_or_default();
-                let here = self.entries.iter().enumerate().filter_map(|(number, entry)| {
-                    let entry = entry.as_ref()?;
-                    let running = entry.server.running()?;
-                    let on = running.on.iter().filter(|(node, _)| **node == *name);
-                    Some((u32::try_from(number).ok()?, entry.end, on.map(|(_, what)| what.clone()).collect::<Vec<_>>()))
-                });
-                for (server, end, on) in here.collect::<Vec<_>>() {
-                    if let Some(place) = slot.as_mut() {
-                        on.iter().for_each(|what| place.put(server, what, end));
-                    }
+            let shrinks = !place.node.others.holds(&node.others)
+                || !node.capacity.holds(&place.node.capacity)
+                || (place.node.service == Service::Open && node.service != Service::Open);
+            if shrinks {
+                self.promised.capacity_shrank();
+            }
+            place.set(node);
+        } else {
+            let mut place = Place::new(node);
+            let name = place.name.clone();
+            // Servers may have been told of before their node.
+            for (server, entry) in (0_u32..).zip(&self.entries) {
+                let Some(entry) = entry else { continue };
+                let on = entry.server.running().into_iter().flat_map(|running| &running.on);
+                for (_, what) in on.filter(|(node, _)| **node == *name) {
+                    place.put(server, what, entry.end);
                 }
             }
+            *slot = Some(place);
         }
         self.shapes.refresh(at, slot.as_ref());
     }
@@ -139,112 +148,7 @@ impl World {
         self.shapes.refresh(at, None);
     }
 
-    fn set_server(&mut self, server: Server, half_life: i64, now: i64) {
-        if self.get(&server.id).is_some_and(|known| *known == server) {
-            return;
-        }
-        let before = self.ids.get(&server.id).copied();
-        if let (Some(old), Some(new)) = (before.and_then(|at| self.entry(at)), server.running()) {
-            let extended = old.server.running().is_some_and(|old| match (old.end, new.end) {
-                (Some(old), Some(new)) => new > old,
-                (old, new) => old.is_some() && new.is_none(),
-            });
-            if extended {
-                self.promised.somebody_stays_longer();
-            }
-        }
-        if let Some(at) = before {
-            self.unlink(at, half_life, now);
-        }
-        let at = before.unwrap_or_else(|| {
-            let at = self.free.pop().unwrap_or_else(|| {
-                self.entries.push(None);
-                u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
-            });
-            self.ids.insert(server.id.clone(), at);
-            at
-        });
-        self.link(at, server, half_life, now);
-    }
-
-    fn remove_server(&mut self, id: &str, half_life: i64, now: i64) {
-        let Some(at) = self.ids.remove(id) else { return };
-        self.unlink(at, half_life, now);
-        self.promised.forget(at);
-        if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at)) {
-            *slot = None;
-            self.free.push(at);
-        }
-    }
-
-    fn link(&mut self, at: u32, server: Server, half_life: i64, now: i64) {
-        let user = self.users.find(&server.owner);
-        let team = server.team.as_ref().map(|team| self.teams.find(team));
-        let end = server.running().and_then(|running| running.end);
-        let shape = if server.waits() {
-            self.waiting.push(at);
-            self.shapes.join(&server.ask, &self.places)
-        } else {
-            u32::MAX
-        };
-        let entry = Entry { need: Held::of(&server.ask), user, team, shape, end, server };
-        if let Some(running) = entry.server.running() {
-            for (node, what) in &running.on {
-                self.change(node, |place| place.put(at, what, end));
-            }
-            self.ends.extend(end.map(|end| (end, at)));
-            if entry.server.preemptible && !running.leaving {
-                self.preemptible.insert(at);
-            }
-        }
-        self.charge(at, &entry, half_life, now);
-        if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at)) {
-            *slot = Some(entry);
-        }
-    }
-
-    /// Takes a server out of everything that counts it.
-    fn unlink(&mut self, at: u32, half_life: i64, now: i64) {
-        let slot = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at));
-        let Some(entry) = slot.and_then(Option::take) else { return };
-        if entry.server.waits() {
-            // Its number stays in `waiting` until the next plan, which looks at all of them anyway.
-            self.shapes.leave(entry.shape);
-        }
-        if let Some(running) = entry.server.running() {
-            for (node, _) in &running.on {
-                self.change(node, |place| place.remove(at));
-            }
-            if let Some(end) = entry.end {
-                self.ends.remove(&(end, at));
-            }
-            self.preemptible.remove(&at);
-        }
-        for purse in [self.users.get_mut(entry.user), entry.team.and_then(|team| self.teams.get_mut(team))] {
-            let Some(purse) = purse else { continue };
-            purse.servers.remove(&at);
-            if purse.runs.remove(&at) {
-                purse.used = purse.used_at(now, half_life);
-                purse.held = purse.held.minus(entry.need);
-                purse.cost = purse.cost.saturating_sub(entry.server.ask.cost());
-            }
-        }
-    }
-
-    fn charge(&mut self, at: u32, entry: &Entry, half_life: i64, now: i64) {
-        let runs = matches!(entry.server.state, State::Running(_));
-        for purse in [self.users.get_mut(entry.user), entry.team.and_then(|team| self.teams.get_mut(team))] {
-            let Some(purse) = purse else { continue };
-            purse.servers.insert(at);
-            if runs && purse.runs.insert(at) {
-                purse.used = Used { at: now.max(purse.used.at), ..purse.used_at(now, half_life) };
-                purse.held = purse.held.plus(entry.need);
-                purse.cost = purse.cost.saturating_add(entry.server.ask.cost());
-            }
-        }
-    }
-
-    fn change(&mut self, node: &str, how: impl FnOnce(&mut Place)) {
+    pub(super) fn change(&mut self, node: &str, how: impl FnOnce(&mut Place)) {
         if let Some(at) = self.names.get(node).copied() {
             self.change_at(at, how);
         }
@@ -255,32 +159,6 @@ impl World {
         if let Some(place) = slot.and_then(Option::as_mut) {
             how(place);
             self.shapes.recount(at, place);
-        }
-    }
-
-    /// Servers that should be gone and are not are expected a little later.
-    pub(super) fn notice_overdue(&mut self, now: i64) {
-        while let Some((end, at)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
-            self.ends.pop_first();
-            let Some(promised) = self.entry(at).and_then(|entry| entry.server.running()?.end) else { continue };
-            // Counted from the promise, so that it does not depend on when somebody looked.
-            let late = now.saturating_sub(promised) / OVERDUE + 1;
-            let next = promised.saturating_add(late.saturating_mul(OVERDUE)).max(end.saturating_add(1));
-            self.expect(at, Some(next));
-        }
-    }
-
-    /// A server is expected to be gone at another time than was known.
-    pub(super) fn expect(&mut self, at: u32, end: Option<i64>) {
-        let slot = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at));
-        let Some(entry) = slot.and_then(Option::as_mut) else { return };
-        if let Some(old) = std::mem::replace(&mut entry.end, end) {
-            self.ends.remove(&(old, at));
-        }
-        self.ends.extend(end.map(|end| (end, at)));
-        let nodes = entry.server.running().map(|running| running.on.clone()).unwrap_or_default();
-        for (node, _) in nodes {
-            self.change(&node, |place| place.end(at, end));
         }
     }
 

@@ -29,8 +29,8 @@ pub enum Error {
 pub fn swf(text: &str, machine: &Machine) -> Result<Vec<Value>, Error> {
     let header = |name: &str| {
         let lines = text.lines().filter_map(|line| line.strip_prefix(';'));
-        let values = lines.filter_map(|line| line.trim().strip_prefix(name)?.trim().strip_prefix(':'));
-        values.filter_map(|value| value.split_whitespace().next()?.parse::<u32>().ok()).next()
+        let mut values = lines.filter_map(|line| line.trim().strip_prefix(name)?.trim().strip_prefix(':'));
+        values.find_map(|value| value.split_whitespace().next()?.parse::<u32>().ok())
     };
     let nodes = machine.nodes.or_else(|| header("MaxNodes")).ok_or(Error::Machine)?.max(1);
     let all = header("MaxProcs").unwrap_or(nodes);

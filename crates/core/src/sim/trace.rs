@@ -40,6 +40,20 @@ pub enum What {
     Plan(Plan),
 }
 
+impl Line {
+    /// Whether both describe the same thing, so that one can stand for the other.
+    pub fn is_about(&self, other: &Self) -> bool {
+        match (&self.what, &other.what) {
+            (What::Node(one), What::Node(two)) => one.name == two.name,
+            (What::Flavor(one), What::Flavor(two)) => one.name == two.name,
+            (What::Team(one), What::Team(two)) => one.name == two.name,
+            (What::User(one), What::User(two)) => one.name == two.name,
+            (What::Request(one), What::Request(two)) => one.id == two.id,
+            _ => false,
+        }
+    }
+}
+
 /// The keys of a line, for those who misspell one.
 const KINDS: &str =
     "node, flavor, team, user, request, cancel, extend, nodeDown, nodeUp, cordon, uncordon, event or plan";

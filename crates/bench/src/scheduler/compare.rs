@@ -1,0 +1,53 @@
+//! The same traces with no backfill, with backfill behind the first only, and as it is.
+
+use std::fmt::Write as _;
+
+use odc_core::scheduler::{Backfill, Policy};
+use odc_core::sim::{Options, simulate};
+
+use super::openb::Trace;
+use super::workload::{Workload, made_up};
+
+pub(super) fn measure(real: Option<&Trace>) -> anyhow::Result<String> {
+    let invented = made_up();
+    let (stays, of) = real.map_or((&invented, "made-up"), |real| (&real.later, "openb's"));
+    let mut report = format!(
+        "16 nodes of 8 devices, 1,000 requests with {of} stays, mean of three seeds.\n\n\
+         | load | backfill | utilisation | fragmentation | mean wait | p90 of all | makespan ÷ bound |\n\
+         |--:|---|--:|--:|--:|--:|--:|\n"
+    );
+    for load in [90, 110] {
+        for (name, backfill) in
+            [("none (FIFO)", Backfill::None), ("first (EASY)", Backfill::First), ("planned", Backfill::Planned)]
+        {
+            let policy = Policy { backfill, ..Policy::default() };
+            let mut sums = [0.0_f64; 5];
+            for seed in [11, 22, 33] {
+                let workload = Workload { stays, nodes: 16, requests: 1_000, load, seed, shift: None };
+                let played =
+                    simulate(&workload.trace()?, &policy, Options { bare: true, ..Options::default() }, &mut |_| {})?;
+                let totals = &played.totals;
+                anyhow::ensure!(totals.overcommits == 0 && totals.promise_violations == 0, "{totals:?}");
+                let mut waits: Vec<i64> = played
+                    .requests
+                    .iter()
+                    .filter_map(|request| Some(request.runs.first()?.started_at - request.queued_at))
+                    .collect();
+                waits.sort_unstable();
+                let mean = waits.iter().sum::<i64>() / i64::try_from(waits.len())?.max(1);
+                let p90 = waits.get(waits.len() * 9 / 10).copied().unwrap_or_default();
+                let makespan = totals.makespan as f64 / totals.capacity_bound.max(1) as f64;
+                let values = [totals.utilisation, totals.fragmentation, mean as f64, p90 as f64, makespan];
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value / 3.0);
+            }
+            let [used, scattered, mean, p90, makespan] = sums;
+            let (used, scattered, mean, p90) = (used * 100.0, scattered * 100.0, mean / 3_600.0, p90 / 3_600.0);
+            writeln!(
+                report,
+                "| {load} % | {name} | {used:.1} % | {scattered:.1} % | {mean:.1} h | {p90:.1} h | {makespan:.2} |"
+            )?;
+        }
+    }
+    report.push('\n');
+    Ok(report)
+}

@@ -1,0 +1,96 @@
+//! A quota that would be exceeded, and the sentence about it.
+
+use super::World;
+use super::event::Limits;
+use super::measure;
+use super::purse::Held;
+use super::quota::Holder;
+
+/// A quota that a grant would exceed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excess {
+    pub(super) holder: Holder,
+    pub(super) what: Limited,
+    pub(super) most: i128,
+    pub(super) used: i128,
+    pub(super) need: i128,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Limited {
+    Servers,
+    Devices,
+    /// Devices of this flavor.
+    Flavor(String),
+    Cpu,
+    Memory,
+}
+
+/// Billionths in a thousandth and in one.
+const MILLI: i128 = 1_000_000;
+const WHOLE: i128 = 1_000_000_000;
+
+type Found = (Limited, i128, i128, i128);
+
+pub(super) fn first_excess(limits: &Limits, used: Held, need: Held, but: Option<&Limited>) -> Option<Found> {
+    let devices = limits.devices.map(|most| (Limited::Devices, most.into(), used.devices.into(), need.devices.into()));
+    let cpu = limits.cpu.map(|most| (Limited::Cpu, most, nanos(used.cpu, MILLI), nanos(need.cpu, MILLI)));
+    let memory =
+        limits.memory.map(|most| (Limited::Memory, most, nanos(used.memory, WHOLE), nanos(need.memory, WHOLE)));
+    [devices, cpu, memory].into_iter().flatten().find(|(what, most, used, need)| {
+        // What asks for nothing exceeds nothing, also where the quota is below what is used.
+        *need > 0 && used + need > *most && but != Some(what)
+    })
+}
+
+pub(super) fn flavor_excess(flavor: &str, most: i64, used: i64, need: Held) -> Option<Found> {
+    let exceeded = need.devices > 0 && used.saturating_add(need.devices) > most;
+    exceeded.then(|| (Limited::Flavor(flavor.to_owned()), most.into(), used.into(), need.devices.into()))
+}
+
+fn nanos(amount: i64, each: i128) -> i128 {
+    i128::from(amount) * each
+}
+
+fn saturated(amount: i128) -> i64 {
+    i64::try_from(amount).unwrap_or(if amount < 0 { i64::MIN } else { i64::MAX })
+}
+
+impl Excess {
+    pub(super) fn message(&self, world: &World) -> String {
+        let holder = match self.holder {
+            Holder::User(_) => "user",
+            Holder::Team(_) => "team",
+        };
+        let name = world.purse(self.holder).map_or("", |purse| purse.account.name.as_str());
+        let Self { what, most, used, need, .. } = self;
+        let text = |amount: i128| match what {
+            Limited::Servers | Limited::Devices | Limited::Flavor(_) => amount.to_string(),
+            Limited::Cpu => measure::cpu(saturated(amount / MILLI)),
+            Limited::Memory => measure::bytes_down(saturated(amount / WHOLE)),
+        };
+        let of = match what {
+            Limited::Servers => {
+                let servers = if *most == 1 { "server" } else { "servers" };
+                return format!(
+                    "The quota of {holder} {name} is {most} {servers}, sleeping ones included, and this is number {}: end \
+                     an earlier one, or ask an administrator to raise the quota.",
+                    used + 1,
+                );
+            }
+            Limited::Devices if *most == 1 => " device".to_owned(),
+            Limited::Devices => " devices".to_owned(),
+            Limited::Flavor(flavor) => format!(" {flavor}"),
+            Limited::Cpu => " CPU".to_owned(),
+            Limited::Memory => " of memory".to_owned(),
+        };
+        let help = if need > most { "ask for less" } else { "end or hibernate another one" };
+        let besides = if *used > 0 { format!(" besides the {} in use", text(*used)) } else { String::new() };
+        format!(
+            "The quota of {holder} {name} is {}{of}, and this server needs {}{besides}: {help}, or ask an administrator \
+             to raise the quota.",
+            text(*most),
+            text(*need),
+        )
+    }
+}

@@ -1,0 +1,72 @@
+//! From what was found on paper to the plan as a value.
+
+use std::collections::BTreeMap;
+
+use super::Policy;
+use super::pass::{Granted, Pass, Slot};
+use super::plan::{Grant, Plan, Stop, Wait};
+
+impl Pass<'_> {
+    /// Takes back from the world what was only on paper, and puts the plan into words.
+    pub(super) fn finish(mut self, order: &[u32], waits: Vec<Option<(Stop, Option<i64>)>>, promise: bool) -> Plan {
+        self.undo_expected();
+        for granted in &self.granted {
+            for node in &granted.nodes {
+                self.world.change_at(*node, |place| place.remove(granted.server));
+            }
+        }
+        let Self { world, policy, now, granted, preemptions, mut planned, .. } = self;
+        let mut plan = Plan { preemptions, ..Plan::default() };
+        if promise {
+            let starting = granted.iter().map(|granted| {
+                let span = world.entry(granted.server).map_or(0, |entry| entry.server.span());
+                let slot = Slot { start: now, until: now.saturating_add(span), nodes: granted.nodes.clone() };
+                (granted.server, slot)
+            });
+            let starting: BTreeMap<u32, Slot> = starting.collect();
+            let slots = order
+                .iter()
+                .zip(&waits)
+                .map(|(at, wait)| (*at, if wait.is_some() { planned.remove(at) } else { starting.get(at).cloned() }));
+            let slots: Vec<(u32, Option<Slot>)> = slots.collect();
+            let mut promised = std::mem::take(&mut world.promised);
+            plan.moved = promised.note(slots, now, |at| world.entry(at).map(|entry| entry.server.id.clone()));
+            world.promised = promised;
+        }
+        for Granted { server, nodes, choice, backfilled, borrowed } in granted {
+            let Some(id) = world.entry(server).map(|entry| entry.server.id.clone()) else { continue };
+            let mut nodes: Vec<String> =
+                nodes.iter().filter_map(|node| world.place(*node)).map(|place| place.node.name.clone()).collect();
+            // In the order of names, which tells people more than ours.
+            nodes.sort();
+            plan.grants.push(Grant { id, nodes, choice, backfilled, borrowed });
+        }
+        let mut position = 0;
+        for (at, wait) in order.iter().zip(waits) {
+            let (Some((stop, start)), Some(entry)) = (wait, world.entry(*at)) else { continue };
+            let server = &entry.server;
+            let competes = !matches!(stop, Stop::Booked(_));
+            position += u32::from(competes);
+            let next_level = next_level(server.queued, policy, now);
+            plan.again = earlier(plan.again, next_level);
+            plan.again = earlier(plan.again, server.not_before.filter(|at| *at > now));
+            if !competes && !server.booked && start == server.not_before {
+                plan.booked.push(server.id.clone());
+            }
+            let position = competes.then_some(position);
+            plan.waits.push(Wait { id: server.id.clone(), position, start, stop });
+        }
+        plan
+    }
+}
+
+/// When a server that waits counts as more urgent.
+fn next_level(queued: i64, policy: &Policy, now: i64) -> Option<i64> {
+    let step = policy.ageing.max(1);
+    let levels = now.saturating_sub(queued).max(0) / step;
+    queued.checked_add(levels.checked_add(1)?.checked_mul(step)?)
+}
+
+fn earlier(one: Option<i64>, two: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(two).min()
+}

@@ -1,0 +1,98 @@
+//! Room for a planned start: found, kept from everybody behind, and given back.
+
+use std::collections::BTreeMap;
+
+use super::pass::{Pass, Slot};
+use super::policy::Backfill;
+
+/// Nodes and quotas send each other on to later times until both agree. Each time is one at which something ends, so they
+/// do; this only bounds what an absurd world may cost.
+pub(super) const MOST_TRIES: usize = 10_000;
+
+impl Pass<'_> {
+    /// Whether a server gets a planned start: if it is near enough, or was promised one before others came in ahead.
+    pub(super) fn is_planned(&self, at: u32, planned: usize) -> bool {
+        let promised = self.policy.backfill == Backfill::Planned && self.world.promised.slot(at).is_some();
+        planned < self.policy.planned() || promised
+    }
+
+    /// Keeps what a server waits for from everybody behind it.
+    pub(super) fn wait_for_nodes(&mut self, at: u32, span: i64, planned: usize) -> Option<i64> {
+        if self.policy.backfill == Backfill::None {
+            self.block(at);
+            return None;
+        }
+        if !self.is_planned(at, planned) {
+            return None;
+        }
+        let start = self.reclaim(at, span).or_else(|| self.keep_later(at, self.now, span));
+        if start.is_none() {
+            self.block(at);
+        }
+        start
+    }
+
+    /// Keeps the first room there is from some time on.
+    pub(super) fn keep_later(&mut self, at: u32, from: i64, span: i64) -> Option<i64> {
+        let (start, nodes) = self.find_later(at, from, span)?;
+        // What was promised stays as it is, unless it can be earlier: so nobody behind is moved without need.
+        let nodes = self.promised_at(at, start, span).unwrap_or(nodes);
+        let entry = self.world.entry(at)?;
+        let until = start.saturating_add(span);
+        let each = &entry.server.ask.each;
+        for node in &nodes {
+            let Some(place) = self.world.place(*node) else { continue };
+            let kept = self.kept.entry(*node).or_insert_with(|| place.outlook());
+            kept.change(start, until, |free| free.minus(each));
+        }
+        self.draft.plan(self.world, entry, start, span);
+        self.planned.insert(at, Slot { start, until, nodes });
+        Some(start)
+    }
+
+    /// Gives back what was kept for a server.
+    pub(super) fn unplan(&mut self, at: u32) {
+        let (Some(slot), Some(entry)) = (self.planned.remove(&at), self.world.entry(at)) else { return };
+        let each = &entry.server.ask.each;
+        for node in &slot.nodes {
+            if let Some(kept) = self.kept.get_mut(node) {
+                kept.change(slot.start, slot.until, |free| free.plus(each));
+            }
+        }
+        self.draft.unplan(self.world, entry, slot.start, slot.until.saturating_sub(slot.start));
+    }
+
+    /// The first time at which both nodes and quotas allow it.
+    pub(super) fn find_later(&mut self, at: u32, from: i64, span: i64) -> Option<(i64, Vec<u32>)> {
+        let booked = self.world.entry(at)?.server.not_before.is_some();
+        // Whoever could start now would; who is barred may in the next plan.
+        let mut from = from.max(self.now.saturating_add(i64::from(!booked)));
+        for _ in 0..MOST_TRIES {
+            let entry = self.world.entry(at)?;
+            let allowed = self.draft.gap(self.world, at, entry, from, span)?;
+            let (start, nodes) = self.nodes_later(entry, allowed, span)?;
+            let entry = self.world.entry(at)?;
+            if self.draft.gap(self.world, at, entry, start, span)? == start {
+                return Some((start, nodes));
+            }
+            from = start;
+        }
+        None
+    }
+
+    /// Keeps all nodes a server waits for, of which nobody knows when they are free.
+    pub(super) fn block(&mut self, at: u32) {
+        let Some(entry) = self.world.entry(at) else { return };
+        let Some(shape) = self.world.shape_of(entry) else { return };
+        let needed = entry.server.ask.nodes();
+        let hope = shape.spots().filter(|(node, spot)| spot.hope && !self.is_refused(entry, *node));
+        let mut groups: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+        for (node, spot) in hope {
+            if let Some(group) = &spot.group {
+                groups.entry(group.clone()).or_default().push(node);
+            }
+        }
+        let kept: Vec<u32> = groups.into_values().filter(|nodes| nodes.len() >= needed).flatten().collect();
+        self.blocked.extend(kept);
+    }
+}

@@ -1,0 +1,114 @@
+//! Plans, carried out: who starts, who is asked to leave, who is told when, and who overtook whom.
+
+use std::collections::BTreeMap;
+
+use super::job::{Job, Outcome, Overtaken, Run};
+use super::run::{Simulation, Step};
+use crate::scheduler::{Cause, Plan, Wait};
+
+impl Simulation<'_> {
+    pub(super) fn plan(&mut self) {
+        if !self.changed {
+            return;
+        }
+        self.changed = false;
+        let plan = self.world.plan(&self.policy, self.now);
+        self.count(&plan, self.now);
+        self.again = plan.again.filter(|again| *again > self.now);
+        let stops: BTreeMap<&str, &Wait> = plan.waits.iter().map(|wait| (wait.id.as_str(), wait)).collect();
+        if !self.options.bare {
+            self.note_overtaking(&plan, &stops);
+            self.promise(&stops);
+        }
+        for id in &plan.booked {
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.booked = true;
+            }
+            self.tell_server(id);
+        }
+        for preemption in &plan.preemptions {
+            self.ask_to_leave(&preemption.id, preemption.end);
+        }
+        for grant in &plan.grants {
+            self.start(&grant.id, &grant.nodes);
+        }
+        // Carried out, a plan leaves nothing to decide.
+        self.changed = false;
+    }
+
+    pub(super) fn count(&mut self, plan: &Plan, now: i64) {
+        (self.watch)(Step::Planned { now, plan });
+        self.plans += 1;
+        let decisions = plan.grants.len() + plan.preemptions.len() + plan.booked.len();
+        self.decisions += u64::try_from(decisions).unwrap_or(u64::MAX);
+        let unexplained = plan.moved.iter().filter(|moved| moved.why == Cause::Unexplained).count();
+        self.violations += u64::try_from(unexplained).unwrap_or(u64::MAX);
+    }
+
+    fn note_overtaking(&mut self, plan: &Plan, stops: &BTreeMap<&str, &Wait>) {
+        for grant in &plan.grants {
+            let Some(queued) = self.jobs.get(&grant.id).map(|job| job.queued) else { continue };
+            for wait in stops.values() {
+                if self.jobs.get(&wait.id).is_none_or(|early| early.queued >= queued) {
+                    continue;
+                }
+                if !self.world.compete(&grant.id, &wait.id) {
+                    continue;
+                }
+                let right = self.world.right(&grant.id, &wait.id, &wait.stop, &self.policy, self.now);
+                if let (Some(right), Some(job)) = (right, self.jobs.get_mut(&wait.id)) {
+                    job.overtaken_by.push(Overtaken { id: grant.id.clone(), right });
+                }
+            }
+        }
+    }
+
+    /// Tells those who just began to wait when they will start.
+    fn promise(&mut self, stops: &BTreeMap<&str, &Wait>) {
+        let new = |job: &Job| job.eta.is_none() && job.runs.is_empty() && job.queued == self.now;
+        let new: Vec<String> =
+            stops.keys().filter(|id| self.jobs.get(**id).is_some_and(new)).map(|id| (*id).to_owned()).collect();
+        if new.is_empty() {
+            return;
+        }
+        let starts = self.forecast.starts(&self.world, &self.policy, self.now);
+        for id in new {
+            let wait = stops.get(id.as_str());
+            let latest = wait.and_then(|wait| wait.start);
+            let reason = wait.map(|wait| self.world.explained().why(wait).1);
+            let eta = starts.get(&id).and_then(|likely| self.world.eta(&id, *likely, latest, self.now));
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.eta = eta.filter(|_| job.request.not_before.is_none()).map(|eta| (self.now, eta));
+                job.reason = reason;
+            }
+        }
+    }
+
+    fn ask_to_leave(&mut self, id: &str, end: i64) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let before = job.leaves_at();
+        job.leaves = Some(end);
+        job.preemptions += 1;
+        self.preemptions += 1;
+        if let (Some(before), Some(after)) = (before, job.leaves_at()) {
+            self.ends.remove(&(before, id.to_owned()));
+            self.ends.insert((after, id.to_owned()));
+        }
+        self.tell_server(id);
+    }
+
+    fn start(&mut self, id: &str, nodes: &[String]) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let first = job.runs.is_empty();
+        job.runs.push(Run { started_at: self.now, ended_at: None, nodes: nodes.to_vec() });
+        job.outcome = Outcome::Running;
+        self.cluster.start(nodes, &job.ask.each);
+        self.waiting.remove(id);
+        self.ends.extend(job.leaves_at().map(|at| (at, id.to_owned())));
+        let learned = job.eta.filter(|_| first).map(|(at, eta)| (job.request.flavor.clone(), eta.given, at));
+        if let Some((flavor, given, at)) = learned {
+            self.world.learn(&flavor, given, self.now.saturating_sub(at));
+        }
+        self.tell_server(id);
+    }
+}
