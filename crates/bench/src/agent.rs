@@ -3,7 +3,7 @@
 //!
 //! Whatever else the machine does hits both alike: they take turns, each first as often as the other.
 
-mod cost;
+pub(crate) mod cost;
 mod servers;
 
 use std::fmt::Write as _;

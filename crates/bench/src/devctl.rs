@@ -15,6 +15,7 @@ use odc_api::v1alpha1::DevServer;
 use odc_tests::{ControlPlane, odc, person, with_control_plane};
 use serde_json::json;
 
+use crate::agent::cost::sizes;
 use silence::Silence;
 
 const STARTS: usize = 40;
@@ -54,7 +55,8 @@ pub(crate) async fn run() -> anyhow::Result<String> {
 
 async fn report(plane: &ControlPlane, programs: &Programs) -> anyhow::Result<String> {
     let mut report = String::new();
-    let size = std::fs::metadata(&programs.devctl)?.len() as f64 / f64::from(1 << 20);
+    let (stripped, built) = sizes(&programs.devctl, programs.home.path())?;
+    let [stripped, built] = [stripped, built].map(|bytes| bytes as f64 / f64::from(1 << 20));
     writeln!(report, "| | goal | devctl / kubectl | devctl | kubectl |\n|---|---|---|---|---|")?;
 
     let silence = Silence::new(&programs.kubeconfig, programs.home.path())?;
@@ -69,7 +71,8 @@ async fn report(plane: &ControlPlane, programs: &Programs) -> anyhow::Result<Str
     let (our, their) = by_turns(LONG_LISTS, |ours| programs.list(ours, MANY))?;
     row(&mut report, &format!("whole list of {MANY} servers"), "≤ 1 s", our, their)?;
 
-    writeln!(report, "\n| | goal | measured |\n|---|---|---|\n| executable | ≤ 20 MiB | {size:.1} MiB |")?;
+    writeln!(report, "\n| | goal | measured |\n|---|---|---|")?;
+    writeln!(report, "| executable, stripped | ≤ 20 MiB | {stripped:.1} MiB (as built {built:.1}) |")?;
     Ok(report)
 }
 

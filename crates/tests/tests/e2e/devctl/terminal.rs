@@ -21,7 +21,7 @@ async fn a_first_server_from_the_question_for_a_key_to_its_shell() -> anyhow::Re
         block_in_place(|| terminal.until("in-box"))?;
         // Ctrl-C is for what runs there.
         terminal.type_keys(&format!("echo n''ow; sleep 1000{ENTER}"))?;
-        block_in_place(|| terminal.until("now\n"))?;
+        block_in_place(|| terminal.until_screen("now", |screen| screen.lines().any(|line| line.trim() == "now")))?;
         terminal.type_keys(CTRL_C)?;
         terminal.type_keys(&format!("echo code-$?{ENTER}"))?;
         block_in_place(|| terminal.until("code-130"))?;
