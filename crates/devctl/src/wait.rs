@@ -86,7 +86,7 @@ impl Waiting<'_> {
         let mut changes = self.app.backend.watch(Scope::Own, Some(self.name));
         let mut happenings = self.app.backend.watch_happenings(self.name).fuse();
         let mut happened: Vec<Happening> = Vec::new();
-        let mut server: Option<Glance> = None;
+        let (mut server, mut told): (Option<Glance>, bool) = (None, false);
         let mut stage = Stage::new(self.app, self.name, self.goal);
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         let deadline = async { tokio::time::sleep(limit.unwrap_or(Duration::MAX / 4)).await };
@@ -95,11 +95,16 @@ impl Waiting<'_> {
             let word = tokio::select! {
                 change = changes.next() => {
                     match change {
-                        Some(Ok(Change::Put(new))) => server = Some(*new),
+                        Some(Ok(Change::Put(new))) => (server, told) = (Some(*new), true),
                         Some(Ok(Change::Gone(old))) => return self.gone(stage, &old),
-                        Some(Ok(Change::Listed)) if server.is_none() => return Err(self.vanished()),
+                        // It may have gone while nobody could be asked.
+                        Some(Ok(Change::Relisted)) => told = false,
+                        Some(Ok(Change::Listed)) if !told => match &server {
+                            Some(old) => return self.gone(stage, old),
+                            None => return Err(self.vanished()),
+                        },
                         Some(Ok(Change::Interrupted(why))) => stage.trouble(&why),
-                        Some(Ok(Change::Relisted | Change::Listed)) => {}
+                        Some(Ok(Change::Listed)) => {}
                         Some(Err(failure)) => return Err(failure),
                         None => return Err(self.vanished()),
                     }

@@ -60,7 +60,7 @@ pub struct NewUser {
     /// What to show to people
     #[arg(long, value_name = "TEXT")]
     pub display: Option<String>,
-    /// A public key that may log in to all their servers; may be repeated
+    /// A public key that may log in to all their servers, instead of those that may now; may be repeated
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,
     /// Their login name at GitHub, whose keys are accepted too

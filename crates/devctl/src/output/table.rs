@@ -243,7 +243,7 @@ mod tests {
     fn the_least_important_column_goes_first_then_texts_lose_their_ends() {
         let rows: &[&[&str]] = &[&["box", "Queued", "node-with-a-name", "waits for 8 devices on one node"]];
         assert_eq!(plain(&table(rows).render(false, false, Some(40))), "box   Queued   waits for 8 devices on o…\n");
-        let roomy = "box   Queued   node-with-a-name   waits for 8 devices…\n";
+        let roomy = "box   Queued   node-with-a-name   waits for 8 devices …\n";
         assert_eq!(plain(&table(rows).render(false, false, Some(55))), roomy);
         assert_eq!(plain(&table(rows).render(false, false, Some(16))), "box   Queued\n");
         assert!(plain(&table(rows).render(false, false, None)).ends_with("on one node\n"));

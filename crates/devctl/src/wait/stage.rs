@@ -23,7 +23,7 @@ pub struct Stage<'a> {
 
 struct Board {
     all: MultiProgress,
-    rows: Vec<(String, ProgressBar)>,
+    rows: Vec<(String, ProgressBar, Mark)>,
     width: usize,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What is done stays on the screen, what is not is taken away.
+    /// What is done or stuck stays on the screen, what was going on is taken away.
     pub fn end(&mut self) {
         if let Some(board) = self.board.take() {
             board.end();
@@ -85,7 +85,7 @@ impl Board {
     fn show(&mut self, steps: &[Step], now: Timestamp) {
         // A step that is no longer told has ended, one way or another.
         let told: BTreeSet<&str> = steps.iter().map(|step| step.key.as_str()).collect();
-        self.rows.retain(|(key, row)| {
+        self.rows.retain(|(key, row, _)| {
             let stays = told.contains(key.as_str());
             if !stays {
                 row.finish_and_clear();
@@ -93,12 +93,15 @@ impl Board {
             stays
         });
         for step in steps {
-            let known = self.rows.iter().find(|(key, _)| *key == step.key).map(|(_, row)| row.clone());
-            let row = known.unwrap_or_else(|| {
+            let known = self.rows.iter_mut().find(|(key, ..)| *key == step.key);
+            let row = if let Some((_, row, mark)) = known {
+                *mark = step.mark;
+                row.clone()
+            } else {
                 let row = self.all.add(ProgressBar::new_spinner());
-                self.rows.push((step.key.clone(), row.clone()));
+                self.rows.push((step.key.clone(), row.clone(), step.mark));
                 row
-            });
+            };
             let elapsed =
                 step.since.filter(|_| step.mark != Mark::Done).map(|begun| format!("  {}", since(begun, now)));
             // Two for the mark, and one so that the terminal does not break the line.
@@ -110,9 +113,11 @@ impl Board {
     }
 
     fn end(self) {
-        for (_, row) in self.rows {
-            let done = row.message().is_empty();
-            if done { row.finish_and_clear() } else { row.abandon() }
+        for (_, row, mark) in self.rows {
+            match mark {
+                Mark::Done | Mark::Stuck => row.abandon(),
+                Mark::Doing => row.finish_and_clear(),
+            }
         }
     }
 }

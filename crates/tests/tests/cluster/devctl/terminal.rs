@@ -21,7 +21,7 @@ fn running() -> Value {
 async fn what_is_missing_is_chosen_from_what_is_free() -> anyhow::Result<()> {
     with_scene(async |scene| {
         let mut terminal = terminal(scene, &["create", "--no-connect"])?;
-        let screen = block_in_place(|| terminal.until("look again"))?;
+        let screen = block_in_place(|| terminal.until("type to filter]"))?;
         insta::assert_snapshot!("pick_flavor", steady(&screen)?);
         assert!(!screen.contains("can be taken away"), "spot flavors are hidden at first");
         // One in maintenance is shown, and refused with the reason.
