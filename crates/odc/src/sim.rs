@@ -116,7 +116,7 @@ impl Play {
         let lines = read_trace(&trace)?;
         let played = play(&lines, &policy, options, record.as_deref())?;
         let changed = match &with {
-            Some(with) => Some(play(&replaced(lines, read_trace(with)?), &policy, options, None)?),
+            Some(with) => Some(play(&replaced(lines, &read_trace(with)?), &policy, options, None)?),
             None => None,
         };
         match (output, changed) {
@@ -144,7 +144,7 @@ fn read_policy(path: &Path) -> anyhow::Result<Policy> {
 }
 
 /// The trace with some of its lines replaced by others about the same thing; those about nothing in it come first.
-fn replaced(lines: Vec<(usize, Line)>, with: Vec<(usize, Line)>) -> Vec<(usize, Line)> {
+fn replaced(lines: Vec<(usize, Line)>, with: &[(usize, Line)]) -> Vec<(usize, Line)> {
     let is_replaced = |line: &Line| with.iter().any(|(_, other)| other.is_about(line));
     let kept = lines.into_iter().filter(|(_, line)| !is_replaced(line));
     let mut all: Vec<_> = with.iter().cloned().chain(kept).collect();

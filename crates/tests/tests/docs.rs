@@ -40,3 +40,12 @@ fn the_diagram_is_the_one_of_the_code() {
 fn page_of_phase() -> String {
     page("crates/api/src/v1alpha1/phase.rs")
 }
+
+#[test]
+fn the_examples_of_scheduling_are_scripts_that_are_tested() {
+    let scheduling = page("docs/scheduling.md");
+    for name in ["backfill", "borrowing", "bookings"] {
+        let script = page(&format!("crates/core/tests/scheduler/scripts/{name}.txt"));
+        assert!(scheduling.contains(script.trim_end()), "docs/scheduling.md does not show {name}.txt as it is");
+    }
+}

@@ -12,7 +12,7 @@ pub(super) fn measure(real: Option<&Trace>) -> anyhow::Result<String> {
     let invented = made_up();
     let (stays, of) = real.map_or((&invented, "made-up"), |real| (&real.later, "openb's"));
     let mut report = format!(
-        "16 nodes of 8 devices, 1,000 requests with {of} stays, mean of three seeds.\n\n\
+        "4 nodes of 8 devices, 2,000 requests with {of} stays, mean of three seeds.\n\n\
          | load | backfill | utilisation | fragmentation | mean wait | p90 of all | makespan ÷ bound |\n\
          |--:|---|--:|--:|--:|--:|--:|\n"
     );
@@ -23,7 +23,7 @@ pub(super) fn measure(real: Option<&Trace>) -> anyhow::Result<String> {
             let policy = Policy { backfill, ..Policy::default() };
             let mut sums = [0.0_f64; 5];
             for seed in [11, 22, 33] {
-                let workload = Workload { stays, nodes: 16, requests: 1_000, load, seed, shift: None };
+                let workload = Workload { stays, nodes: 4, requests: 2_000, load, seed, shift: None };
                 let played =
                     simulate(&workload.trace()?, &policy, Options { bare: true, ..Options::default() }, &mut |_| {})?;
                 let totals = &played.totals;
@@ -41,10 +41,10 @@ pub(super) fn measure(real: Option<&Trace>) -> anyhow::Result<String> {
                 sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value / 3.0);
             }
             let [used, scattered, mean, p90, makespan] = sums;
-            let (used, scattered, mean, p90) = (used * 100.0, scattered * 100.0, mean / 3_600.0, p90 / 3_600.0);
+            let (used, scattered, mean, p90) = (used * 100.0, scattered * 100.0, mean / 60.0, p90 / 60.0);
             writeln!(
                 report,
-                "| {load} % | {name} | {used:.1} % | {scattered:.1} % | {mean:.1} h | {p90:.1} h | {makespan:.2} |"
+                "| {load} % | {name} | {used:.1} % | {scattered:.1} % | {mean:.1} min | {p90:.1} min | {makespan:.2} |"
             )?;
         }
     }

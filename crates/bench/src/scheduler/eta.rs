@@ -21,14 +21,14 @@ const SEEDS: [(u64, i64); 10] = [
     (909, 115),
     (1_010, 120),
 ];
-const REQUESTS: usize = 1_500;
+const REQUESTS: usize = 2_000;
 const WARM_UP: usize = 200;
 
 pub(super) fn measure(real: Option<&Trace>) -> anyhow::Result<String> {
     let invented = made_up();
     let (stays, of) = real.map_or((&invented, "made-up stays"), |real| (&real.later, "stays of openb's second half"));
     let mut report = format!(
-        "Promises to those who had to wait, {of}, 16 nodes of 8 devices, {REQUESTS} requests, the first {WARM_UP} not \
+        "Promises to those who had to wait, {of}, 4 nodes of 8 devices, {REQUESTS} requests, the first {WARM_UP} not \
          counted.\n\n| seed | load | promises | 50 % kept | 90 % kept |\n|--:|--:|--:|--:|--:|\n"
     );
     for (seed, load) in SEEDS {
@@ -47,7 +47,7 @@ pub(super) fn measure(real: Option<&Trace>) -> anyhow::Result<String> {
 }
 
 fn coverage(stays: &[Stay], seed: u64, load: i64, shift: Option<usize>) -> anyhow::Result<EtaCoverage> {
-    let workload = Workload { stays, nodes: 16, requests: REQUESTS, load, seed, shift };
+    let workload = Workload { stays, nodes: 4, requests: REQUESTS, load, seed, shift };
     let options = Options { warm_up: WARM_UP, ..Options::default() };
     let played = simulate(&workload.trace()?, &Policy::default(), options, &mut |_| {})?;
     anyhow::ensure!(played.totals.overcommits == 0 && played.totals.promise_violations == 0, "{:?}", played.totals);

@@ -11,13 +11,14 @@ use serde_json::json;
 
 use super::workload::{Stay, lifetime};
 
-/// Longer stays are services, not reservations: a few of them would be nearly all of the work.
-const LONGEST: i64 = 7 * 24 * 3_600;
+/// One in a hundred stays longer, up to months. These are services, not reservations: they would be nearly all of the work,
+/// and no trace of a few days would ever be under the load it is made for.
+const LONGEST: i64 = 24 * 3_600;
 
 pub(super) struct Trace {
     nodes: Vec<(String, i64, String)>,
     pods: Vec<Pod>,
-    /// Stays of at most a week, of the later half of the pods in the order they came. The earlier half is for tuning.
+    /// Stays of at most a day, of the later half of the pods in the order they came. The earlier half is for tuning.
     pub later: Vec<Stay>,
 }
 

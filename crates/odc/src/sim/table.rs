@@ -7,6 +7,9 @@ use odc_core::sim::{Outcome, Waits};
 
 use super::Played;
 
+/// A name and how its value is found.
+type Row<'a> = (&'a str, &'a dyn Fn(&Played) -> String);
+
 /// How many requests are shown of those that a change would have moved.
 const SHOWN: usize = 20;
 
@@ -15,7 +18,7 @@ pub(super) fn write(out: &mut impl Write, played: &Played, changed: Option<&Play
     if changed.is_some() {
         writeln!(out, "{:<28}{:>16}{:>16}", "", "as it was", "what if")?;
     }
-    let rows: [(&str, &dyn Fn(&Played) -> String); 11] = [
+    let rows: [Row<'_>; 11] = [
         ("requests", &|played| played.report.requests.len().to_string()),
         ("that never ran", &|played| never_ran(played).to_string()),
         ("utilisation", &|played| percent(Some(played.report.totals.utilisation))),
