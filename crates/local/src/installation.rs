@@ -39,6 +39,7 @@ const FILES: &[(&str, &str)] = manifests![
     "base/kustomization.yaml",
     "base/namespace.yaml",
     "base/network.yaml",
+    "base/queue.yaml",
     "base/operator.yaml",
     "base/priority-class.yaml",
     "base/role-operator-tenant.yaml",

@@ -32,8 +32,8 @@ pub trait Answers: Send + Sync + 'static {
     fn queues(&self) -> Vec<Queue>;
     /// In one namespace, or in all.
     fn entries(&self, namespace: Option<&str>) -> Vec<QueueEntry>;
-    /// When servers of each flavor and size would start, asked for by the user of a namespace.
-    fn availabilities(&self, namespace: &str) -> Vec<Availability>;
+    /// When servers of each size of all flavors, or of one, would start, asked for by the user of a namespace.
+    fn availabilities(&self, namespace: &str, only: Option<&str>) -> Vec<Availability>;
     /// What would become of such a request, or in words why nobody can say.
     fn dry_run(&self, namespace: &str, asked: &DryRunSpec) -> Result<DryRunStatus, String>;
 }

@@ -87,15 +87,17 @@ impl Outlook {
     }
 
     /// What would become of this server if it were asked for now. Nobody is promised anything.
-    pub fn ask(&self, server: &Server) -> Prospect {
+    pub fn ask(&self, server: &Server, now: Timestamp) -> Prospect {
+        // The last pass may have been long ago, if nothing has changed since.
+        let now = now.as_second().max(self.at);
         let (mut world, mut forecast) = (self.world.clone(), self.forecast.clone());
         let asked = scheduler::Server { state: State::Waiting, ..told(server, &Refusals::default()) };
         let event = Event::Server(Box::new(asked));
-        world.apply(event.clone(), self.policy.half_life, self.at);
-        forecast.apply(&event, &world, self.policy.half_life, self.at);
-        let plan = world.sketch(&self.policy, self.at);
+        world.apply(event.clone(), self.policy.half_life, now);
+        forecast.apply(&event, &world, self.policy.half_life, now);
+        let plan = world.sketch(&self.policy, now);
         let Some(wait) = plan.waits.iter().find(|wait| wait.id == server.uid) else { return Prospect::Now };
-        let eta = etas(&world, &mut forecast, std::slice::from_ref(wait), &self.policy, self.at).remove(&wait.id);
+        let eta = etas(&world, &mut forecast, std::slice::from_ref(wait), &self.policy, now).remove(&wait.id);
         let (reason, message) = world.explained().why(wait);
         Prospect::Later { position: wait.position, eta, reason, message }
     }

@@ -142,8 +142,14 @@ proptest! {
             harness.carry_out(&plan);
             let second = harness.plan();
             prop_assert!(second.grants.is_empty() && second.preemptions.is_empty() && second.booked.is_empty(), "{:?}", second);
+            // A second look may find something earlier for somebody, as long as others are not asked to pay for it.
             if plan.booked.is_empty() && plan.preemptions.is_empty() {
-                prop_assert_eq!(starts(&second), starts(&plan));
+                let (first, then) = (starts(&plan), starts(&second));
+                let later = then.iter().find(|(id, start)| {
+                    let before = first.get(*id).copied().flatten();
+                    before.is_some_and(|before| start.is_none_or(|start| start > before))
+                });
+                prop_assert_eq!(later, None);
                 prop_assert_eq!(second.moved.len(), 0);
             }
         }

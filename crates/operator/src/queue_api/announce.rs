@@ -81,9 +81,7 @@ async fn apply<K>(ctx: &Context, api: &Api<K>, name: &str, object: &Value) -> ku
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    if ctx.may_write().is_err() {
-        return Ok(());
-    }
+    ctx.may_write().map_err(|_| kube::Error::Service("the lease is about to be over".into()))?;
     let ours = PatchParams::apply("odc-operator").force();
     in_time(api.patch(name, &ours, &Patch::Apply(object))).await.map(drop)
 }
@@ -118,6 +116,6 @@ mod tests {
         let slice: EndpointSlice = serde_json::from_value(endpoints(at)).unwrap();
         assert!(leads_to(&slice, at));
         assert!(!leads_to(&slice, "10.1.2.4:9444".parse().unwrap()));
-        assert!(!leads_to(&slice, "10.1.2.3:9444".parse().unwrap()));
+        assert!(!leads_to(&slice, "10.1.2.3:9445".parse().unwrap()));
     }
 }

@@ -68,8 +68,9 @@ impl Front {
     }
 
     pub fn caller(&self, headers: &HeaderMap) -> Option<Caller> {
-        let said = self.user_headers.iter().find_map(|name| headers.get(name.as_str()))?;
-        said.to_str().ok().filter(|name| !name.is_empty()).map(|name| Caller(name.to_owned()))
+        let said = self.user_headers.iter().filter_map(|name| headers.get(name.as_str()));
+        // Kubernetes passes names on as they are, in any script.
+        said.map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()).find(|name| !name.is_empty()).map(Caller)
     }
 }
 
@@ -142,6 +143,8 @@ mod tests {
         assert_eq!(front.caller(&headers), None);
         headers.insert("x-remote-user", "ada".parse().unwrap());
         assert_eq!(front.caller(&headers), Some(Caller("ada".into())));
+        headers.insert("x-remote-user", http::HeaderValue::from_bytes("josé".as_bytes()).unwrap());
+        assert_eq!(front.caller(&headers), Some(Caller("josé".into())));
     }
 
     #[test]

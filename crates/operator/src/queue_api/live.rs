@@ -30,8 +30,9 @@ impl Live {
 
     /// What would become of such a server, asked for by the user of a namespace.
     fn ask(&self, outlook: &Outlook, namespace: &str, asked: &DryRunSpec) -> Result<Prospect, String> {
+        possible(asked)?;
         let server = hypothetical(namespace, asked).map_err(|error| error.to_string())?;
-        Ok(outlook.ask(&snapshot::asked(&self.0, &server)?))
+        Ok(outlook.ask(&snapshot::asked(&self.0, &server)?, self.0.now()))
     }
 }
 
@@ -71,9 +72,10 @@ impl Answers for Live {
         entries.collect()
     }
 
-    fn availabilities(&self, namespace: &str) -> Vec<Availability> {
+    fn availabilities(&self, namespace: &str, only: Option<&str>) -> Vec<Availability> {
         let outlook = self.outlook();
         let flavors = self.0.cluster.flavors.all();
+        let wanted = flavors.iter().filter(|(name, _)| only.is_none_or(|only| only == name.as_str()));
         let availability = |(name, flavor): (&FlavorName, &Arc<DevServerFlavor>)| {
             let size = |(count, nodes): (u32, u32)| {
                 let asked = DryRunSpec {
@@ -94,7 +96,7 @@ impl Answers for Live {
                 sizes: sizes(flavor).into_iter().map(size).collect(),
             }
         };
-        flavors.iter().map(availability).collect()
+        wanted.map(availability).collect()
     }
 
     fn dry_run(&self, namespace: &str, asked: &DryRunSpec) -> Result<DryRunStatus, String> {
@@ -124,6 +126,17 @@ fn sizes(flavor: &DevServerFlavor) -> Vec<(u32, u32)> {
     let whole = counts.last().copied().filter(|count| *count == device.per_node);
     let gangs = whole.into_iter().flat_map(|count| GANGS.map(|nodes| (count, nodes)));
     counts.iter().map(|count| (*count, 1)).chain(gangs).collect()
+}
+
+/// The bounds of a server's own definition, which the API server checks only for what is stored.
+fn possible(asked: &DryRunSpec) -> Result<(), String> {
+    if !asked.nodes.is_none_or(|nodes| (1..=64).contains(&nodes)) {
+        return Err("Ask for 1 to 64 nodes.".to_owned());
+    }
+    if asked.count.is_some_and(|count| count > 128) {
+        return Err("Ask for at most 128 devices on each node.".to_owned());
+    }
+    Ok(())
 }
 
 /// A server that asks for it, with what it says nothing about as for any other.
@@ -211,6 +224,13 @@ mod tests {
         assert_eq!(server.spec.scheduling.priority, Some(Priority::Low));
         assert!(server.spec.scheduling.preemptible);
         assert_eq!(server.spec.lifetime, odc_api::duration::Duration::hours(8));
+    }
+
+    #[test]
+    fn what_no_server_could_ask_for_is_refused() {
+        let asks = |count, nodes| possible(&DryRunSpec { count, nodes, ..DryRunSpec::default() }).is_ok();
+        assert!(asks(None, None) && asks(Some(128), Some(64)));
+        assert!(!asks(None, Some(0)) && !asks(None, Some(65)) && !asks(Some(u32::MAX), None));
     }
 
     #[test]

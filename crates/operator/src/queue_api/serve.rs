@@ -26,6 +26,10 @@ use crate::requeue::back_off;
 /// Connections at once. The API server keeps a few; whoever else connects gets no further than the handshake.
 const AT_ONCE: usize = 64;
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a question may take to arrive.
+const QUESTION: Duration = Duration::from_secs(5);
+/// Answers that are worked out at once.
+static TURNS: Semaphore = Semaphore::const_new(2);
 /// A question is a few lines.
 const LARGEST: usize = 64 << 10;
 
@@ -82,7 +86,7 @@ async fn converse(
     anyhow::ensure!(shown.is_some_and(|shown| front.is_front_proxy(shown)), "it is not the front proxy");
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let (front, answers) = (front.clone(), answers.clone());
-        async move { Ok::<_, std::convert::Infallible>(respond(request, &front, answers.as_ref()).await) }
+        async move { Ok::<_, std::convert::Infallible>(respond(request, &front, answers).await) }
     });
     hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -92,7 +96,7 @@ async fn converse(
     Ok(())
 }
 
-async fn respond<B>(request: Request<B>, front: &Front, answers: &dyn Answers) -> Response<Body>
+async fn respond<B>(request: Request<B>, front: &Front, answers: Arc<dyn Answers>) -> Response<Body>
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
@@ -107,11 +111,17 @@ where
         Err(problem) => return answer(Err(problem)),
     };
     tracing::debug!(person, ?asked, "asked about the queue");
-    let body = match Limited::new(body, LARGEST).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => return answer(Err(Problem::new(StatusCode::BAD_REQUEST, error.to_string()))),
+    let body = match tokio::time::timeout(QUESTION, Limited::new(body, LARGEST).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) => return answer(Err(Problem::new(StatusCode::BAD_REQUEST, error.to_string()))),
+        Err(_) => return answer(Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the question did not come in time"))),
     };
-    answer(reply(asked, &body, answers))
+    // Beside everything else the leader does: in a long queue an answer takes a while.
+    let Ok(_turn) = TURNS.acquire().await else {
+        return answer(Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the operator is ending")));
+    };
+    let answered = tokio::task::spawn_blocking(move || reply(asked, &body, answers.as_ref())).await;
+    answer(answered.unwrap_or_else(|panic| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, panic.to_string()))))
 }
 
 fn reply(asked: Asked, body: &[u8], answers: &dyn Answers) -> Result<(StatusCode, Value), Problem> {
@@ -136,12 +146,11 @@ fn reply(asked: Asked, body: &[u8], answers: &dyn Answers) -> Result<(StatusCode
             route::object("QueueEntry", entry).map_err(unwritable)?
         }
         Asked::Availabilities(namespace) => {
-            route::list("Availability", &answers.availabilities(&namespace)).map_err(unwritable)?
+            route::list("Availability", &answers.availabilities(&namespace, None)).map_err(unwritable)?
         }
         Asked::Availability { namespace, flavor } => {
-            let all = answers.availabilities(&namespace);
-            let found = all.iter().find(|one| one.metadata.name.as_deref() == Some(&flavor));
-            let found = found.ok_or_else(|| missing("availabilities.queue.odc.dev", &flavor))?;
+            let found = answers.availabilities(&namespace, Some(&flavor));
+            let found = found.first().ok_or_else(|| missing("availabilities.queue.odc.dev", &flavor))?;
             route::object("Availability", found).map_err(unwritable)?
         }
         Asked::DryRun(namespace) => {

@@ -31,9 +31,12 @@ fn carried_out(cluster: Cluster) -> Cluster {
 }
 
 #[test]
-fn who_waits_is_told_when_and_no_later_than_everybody_must_leave() {
-    let (half, most) = eta(&carried_out(full()));
-    assert!(0 < half && half <= most && most <= HOUR, "{half} {most}");
+fn who_waits_is_told_when_to_expect_their_turn_and_when_at_the_latest() {
+    let plan = full().plan();
+    let latest = plan.outlook.eta("uid-waits").and_then(|eta| eta.latest);
+    assert_eq!(latest, Some(time(2 * HOUR).as_second()));
+    let (half, most) = eta(&full().after(&plan));
+    assert!(0 < half && half <= most && half <= HOUR, "{half} {most}");
 }
 
 #[test]
@@ -68,7 +71,9 @@ fn a_question_is_answered_as_a_request_would_be_and_changes_nothing() {
     let mut cluster = full();
     let outlook = cluster.plan().outlook;
     let asked = Server { lifetime: Some(Duration::from_secs(600)), ..Server::test("asked", 100).gpus(4) };
-    let Prospect::Later { position, eta, message, .. } = outlook.ask(&asked) else { panic!("there is no room") };
+    let Prospect::Later { position, eta, message, .. } = outlook.ask(&asked, cluster.now) else {
+        panic!("there is no room")
+    };
     assert_eq!(position, Some(2));
     assert!(message.contains("Needs 4 nvidia.com/gpu"), "{message}");
     let latest = eta.and_then(|eta| eta.latest).unwrap();
@@ -78,7 +83,7 @@ fn a_question_is_answered_as_a_request_would_be_and_changes_nothing() {
     assert_eq!(real.eta("uid-asked").and_then(|eta| eta.latest), Some(latest));
 
     let empty = Cluster::new([gpu_node("n1", 8)]).plan().outlook;
-    assert_eq!(empty.ask(&Server::test("asked", 100)), Prospect::Now);
+    assert_eq!(empty.ask(&Server::test("asked", 100), cluster.now), Prospect::Now);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `queue.odc.dev` as people meet it: through the API server, with their own rights and no others.
 
+use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 
 use anyhow::Context as _;
@@ -42,31 +43,50 @@ async fn ask(client: &Client, namespace: &str, spec: Value) -> anyhow::Result<Dr
     Ok(client.request(request).await?)
 }
 
-/// An address of this machine that the API server takes for an endpoint, as it takes no loopback one. Nobody outside can
-/// reach it, and the kernel forgets it by itself, should this process be killed.
-struct Address(String);
+/// An address of this machine that the API server takes for an endpoint, as it takes no loopback one.
+struct Address {
+    ip: String,
+    port: String,
+    /// Nobody outside can reach it, and the kernel forgets it by itself, should this process be killed.
+    added: bool,
+}
 
 impl Address {
     fn take() -> anyhow::Result<Self> {
         let [one, two] = rand::random::<[u8; 2]>();
         // Of the range for tests between networks.
-        let address = Self(format!("198.18.{one}.{}", two.clamp(1, 254)));
-        address.ip("add", &["valid_lft", "900", "preferred_lft", "900"])?;
-        Ok(address)
+        let ip = format!("198.18.{one}.{}", two.clamp(1, 254));
+        let added = is_root() && change("add", &ip, &["valid_lft", "900", "preferred_lft", "900"]).is_ok();
+        let ip = if added { ip } else { own()? };
+        let port = TcpListener::bind((ip.as_str(), 0))?.local_addr()?.port().to_string();
+        Ok(Self { ip, port, added })
     }
+}
 
-    fn ip(&self, what: &str, more: &[&str]) -> anyhow::Result<()> {
-        let whole = format!("{}/32", self.0);
-        let done = Command::new("ip").args(["address", what, &whole, "dev", "lo"]).args(more).status()?;
-        anyhow::ensure!(done.success(), "ip address {what} {whole} dev lo: {done}");
-        Ok(())
-    }
+/// The one by which others know this machine. Nothing is sent.
+fn own() -> anyhow::Result<String> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect("198.18.0.1:9")?;
+    Ok(socket.local_addr()?.ip().to_string())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn change(what: &str, ip: &str, more: &[&str]) -> anyhow::Result<()> {
+    let whole = format!("{ip}/32");
+    let done = Command::new("ip").args(["address", what, &whole, "dev", "lo"]).args(more).status()?;
+    anyhow::ensure!(done.success(), "ip address {what} {whole} dev lo: {done}");
+    Ok(())
 }
 
 impl Drop for Address {
     fn drop(&mut self) {
-        // The kernel does it later.
-        let _ = self.ip("del", &[]);
+        if self.added {
+            // The kernel does it later.
+            let _ = change("del", &self.ip, &[]);
+        }
     }
 }
 
@@ -88,12 +108,19 @@ pub struct Serving {
 pub async fn serving(stage: &Stage<'_>) -> anyhow::Result<Serving> {
     let address = Address::take()?;
     let mut settings = odc::short_times();
-    settings.push(("ODC_QUEUE_IP", address.0.as_str()));
+    settings.extend([("ODC_QUEUE_IP", address.ip.as_str()), ("ODC_QUEUE_PORT", address.port.as_str())]);
     let operator = Operator::start(&stage.kubeconfig, &stage.directory, &settings).await?;
     stage.user_ready("ada").await.with_context(|| operator.words())?;
     let slices: Api<EndpointSlice> = Api::namespaced(stage.plane.client.clone(), "odc-system");
     let ours = |slice: Option<&EndpointSlice>| {
-        slice.is_some_and(|slice| slice.endpoints.iter().any(|endpoint| endpoint.addresses == [address.0.as_str()]))
+        slice.is_some_and(|slice| slice.endpoints.iter().any(|endpoint| endpoint.addresses == [address.ip.as_str()]))
+            && slice.is_some_and(|slice| {
+                slice
+                    .ports
+                    .iter()
+                    .flatten()
+                    .any(|port| port.port.map(|port| port.to_string()) == Some(address.port.clone()))
+            })
     };
     until(&slices, "odc-queue", "ours", ours).await.with_context(|| operator.words())?;
     let services: Api<APIService> = Api::all(stage.plane.client.clone());
