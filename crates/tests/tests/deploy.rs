@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use odc_api::v1alpha1::{DevServerFlavor, DevServerUser};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -145,6 +146,8 @@ fn every_manifest_is_what_its_kind_allows() {
             "PodDisruptionBudget" => mistake::<PodDisruptionBudget>(&manifest),
             "NetworkPolicy" => mistake::<NetworkPolicy>(&manifest),
             "PriorityClass" => mistake::<PriorityClass>(&manifest),
+            "Service" => mistake::<Service>(&manifest),
+            "APIService" => mistake::<APIService>(&manifest),
             // Generated, and compared with the types elsewhere.
             "CustomResourceDefinition" => {
                 let _: CustomResourceDefinition = typed(&manifest);
@@ -166,12 +169,13 @@ fn everything_says_where_it_goes_and_nothing_comes_twice() {
     let mut seen = BTreeSet::new();
     for manifest in manifests().iter().filter(|manifest| !manifest.patch) {
         let namespaced =
-            ["ServiceAccount", "Role", "RoleBinding", "Deployment", "PodDisruptionBudget", "NetworkPolicy"];
+            ["ServiceAccount", "Role", "RoleBinding", "Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
         assert_eq!(manifest.namespace().is_some(), namespaced.contains(&manifest.kind()), "{}", manifest.told());
-        // default only for events of objects without a namespace.
+        // default only for events of objects without a namespace, kube-system only to learn who the front proxy is.
         assert!(manifest.namespace().is_none_or(|namespace| {
             namespace == odc_api::namespace::SYSTEM
                 || (namespace == "default" && manifest.name() == "odc-operator-events")
+                || (namespace == "kube-system" && manifest.name() == "odc-operator-front-proxy")
         }));
         let key = (manifest.kind().to_owned(), manifest.namespace().map(str::to_owned), manifest.name().to_owned());
         assert!(seen.insert(key), "twice: {}", manifest.told());
