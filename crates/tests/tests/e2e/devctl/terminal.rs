@@ -19,8 +19,8 @@ async fn a_first_server_from_the_question_for_a_key_to_its_shell() -> anyhow::Re
         // Its shell opens by itself. What was typed and what was answered look different.
         terminal.type_keys(&format!("echo in-$ODC_SERVER{ENTER}"))?;
         block_in_place(|| terminal.until("in-box"))?;
-        // Ctrl-C is for what runs there.
-        terminal.type_keys(&format!("echo n''ow; sleep 1000{ENTER}"))?;
+        // Ctrl-C is for what runs there. It says itself that it does: between two commands the shell would hear the key.
+        terminal.type_keys(&format!("sh -c 'echo n\"\"ow; exec sleep 1000'{ENTER}"))?;
         block_in_place(|| terminal.until_screen("now", |screen| screen.lines().any(|line| line.trim() == "now")))?;
         terminal.type_keys(CTRL_C)?;
         terminal.type_keys(&format!("echo code-$?{ENTER}"))?;
