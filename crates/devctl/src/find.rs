@@ -35,6 +35,17 @@ pub async fn named(app: &App, typed: &str) -> Result<Glance> {
     all.into_iter().find(|server| server.name() == chosen).ok_or_else(|| no_server(typed, None))
 }
 
+/// A server by its whole name and nothing else: for programs, which would not notice that another one was meant.
+pub async fn whole(app: &App, name: &str) -> Result<Glance> {
+    match app.backend.glance(name).await? {
+        Some(found) => Ok(found),
+        None => {
+            let all = all(app).await?;
+            Err(no_server(name, nearest(name, all.iter().map(Glance::name))))
+        }
+    }
+}
+
 /// The only server that fits; with several, the person is asked, or told to say which.
 pub async fn only(app: &App, fits: impl Fn(&Glance) -> bool, which: &str) -> Result<Glance> {
     let here = std::env::var(HERE).ok();

@@ -6,13 +6,15 @@ use serde_json::json;
 
 use crate::app::App;
 use crate::args::{Extend, Format};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Kind, Result};
 use crate::find;
 use crate::glance::Glance;
 use crate::output::time::{clock, left, span, whole_seconds};
 use crate::view::Server;
 use crate::wait;
 
+/// How often to try when others write too.
+const ATTEMPTS: u32 = 5;
 /// What is offered when nothing was said.
 const USUAL: [Duration; 5] =
     [Duration::minutes(30), Duration::hours(1), Duration::hours(2), Duration::hours(4), Duration::hours(8)];
@@ -45,13 +47,24 @@ pub enum Wish {
 
 /// Asks, waits for the answer, and says what the limits left of it.
 pub async fn extend(app: &App, server: &Glance, wish: Wish, dry_run: bool) -> Result<Glance> {
-    if let Some(failure) = find::not_reachable(server) {
-        return Err(failure);
-    }
-    let asked = asked(server, wish)?;
-    let patch = json!({"spec": {"lifetime": asked.to_string()}});
     let name = server.name();
-    let changed = app.backend.change(name, patch, None, dry_run).await?;
+    let (mut server, mut attempt) = (server.clone(), 1);
+    let (asked, changed) = loop {
+        if let Some(failure) = find::not_reachable(&server) {
+            return Err(failure);
+        }
+        let asked = asked(&server, wish)?;
+        let patch = json!({"spec": {"lifetime": asked.to_string()}});
+        let version = server.metadata.resource_version.as_deref();
+        match app.backend.change(name, patch, version, dry_run).await {
+            // Somebody else wrote meanwhile, perhaps more time too: what is added, is added to that.
+            Err(failure) if failure.kind == Kind::Conflict && attempt < ATTEMPTS => {
+                server = find::named(app, name).await?;
+                attempt += 1;
+            }
+            outcome => break (asked, outcome?),
+        }
+    };
     app.talk.step("asking for more time");
     if dry_run {
         app.talk.say(format!("Nothing was changed: {name} would be asked to run {asked} in all."));
@@ -60,7 +73,7 @@ pub async fn extend(app: &App, server: &Glance, wish: Wish, dry_run: bool) -> Re
     let answer = |server: &Glance| server.status.lifetime.as_ref().is_some_and(|lifetime| lifetime.asked == asked);
     let after = wait::answered(app, name, "more time", answer).await?;
     app.talk.step("waiting for the answer");
-    verdict(app, server, &after, asked)?;
+    verdict(app, &server, &after, asked)?;
     Ok(after)
 }
 
@@ -69,6 +82,10 @@ fn asked(server: &Glance, wish: Wish) -> Result<Duration> {
     let before = server.spec.lifetime.unwrap_or_default();
     let granted = server.status.lifetime.as_ref().map_or(before, |lifetime| lifetime.granted);
     let asked = match wish {
+        Wish::Total(total) if total < granted => {
+            return Err(Failure::usage(format!("{total} in all is less than the {granted} it has"))
+                .advise(format!("devctl edit {} --lifetime {total} shortens it.", server.name())));
+        }
         Wish::Total(total) => total,
         Wish::By(by) if by == Duration::ZERO => {
             return Err(Failure::usage("nothing is no extension").advise("Say 2h, for example."));
@@ -129,6 +146,13 @@ mod tests {
     #[test]
     fn a_wish_that_was_cut_before_is_heard_again() {
         assert_eq!(wish(&server("72h", "24h"), "48h"), "72h1s");
+    }
+
+    #[test]
+    fn less_than_there_is_is_no_extension() {
+        let total = |total: &str| asked(&server("8h", "8h"), Wish::Total(total.parse().unwrap()));
+        assert!(total("2h").unwrap_err().to_string().contains("devctl edit box --lifetime 2h"));
+        assert_eq!(total("9h").unwrap().to_string(), "9h");
     }
 
     #[test]

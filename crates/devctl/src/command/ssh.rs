@@ -9,8 +9,9 @@ use crate::app::App;
 use crate::args::Ssh;
 use crate::backend::Pipe;
 use crate::failure::{Failure, Kind, Result, chain};
+use crate::find;
 use crate::remote;
-use crate::ssh::arrive::{Arrived, Patience, arrive};
+use crate::ssh::arrive::{Arrived, Patience, arrive, reach};
 use crate::ssh::host::{Host, SUFFIX};
 use crate::ssh::route::{Wishes, route};
 use crate::ssh::{client, quote, stdio};
@@ -108,7 +109,7 @@ async fn connection(app: &App, typed: &str, node: u32, patience: Patience) -> Re
     let host = Host::parse(typed).map_err(|error| Failure::usage(error.to_string()))?;
     let node = if host.node > 0 { host.node } else { node };
     let aloud = stdio::Aloud::begin();
-    let there = arrive(app, Some(&host.server), node, patience).await?;
+    let there = reach(app, find::whole(app, &host.server).await?, node, patience).await?;
     drop(aloud);
     // OpenSSH looks the key up by what was typed to it, and only after we have begun to send.
     there.pin(&if typed.ends_with(SUFFIX) { typed.to_owned() } else { there.host.alias() })?;
@@ -125,7 +126,8 @@ async fn greeted(app: &App, there: &Arrived) -> Result<(Box<dyn Pipe>, Vec<u8>)>
     let started = Instant::now();
     loop {
         let mut pipe = app.backend.connect(&there.pod, odc_api::port::AGENT).await?;
-        match stdio::greeting(&mut pipe).await {
+        let greeting = tokio::time::timeout(RESTART, stdio::greeting(&mut pipe)).await;
+        match greeting.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
             Ok(greeting) => return Ok((pipe, greeting)),
             Err(_) if started.elapsed() < RESTART => tokio::time::sleep(PAUSE).await,
             Err(error) => {

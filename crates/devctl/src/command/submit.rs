@@ -31,22 +31,56 @@ pub async fn run(app: &App, args: Submit) -> Result<()> {
     let ended = unless_interrupted(job(app, &args, &directory, server.name())).await?;
     // Ctrl-\ while waiting means that it should go on, as with create.
     let left = matches!(&ended, Ended::ByItself(Err(failure)) if failure.kind == Kind::Interrupted);
-    let given_back = if left { Ok(()) } else { give_back(app, &args, &server).await };
+    let kept = matches!(&ended, Ended::ByItself(Ok(done)) if done.is_missing());
+    let given_back = if left || kept { Ok(()) } else { give_back(app, &args, &server).await };
     match ended {
-        Ended::ByItself(Ok(0)) => given_back,
-        Ended::ByItself(Ok(code)) => Err(Failure::remote(code)),
+        Ended::ByItself(Ok(done)) => {
+            if kept {
+                let (name, there) = (server.name(), &done.there);
+                app.talk.say(format!(
+                    "{name} is kept, since what the command made may be only there: devctl cp {name}:{there} . \
+                     fetches it, devctl delete {name} gives the server back."
+                ));
+            }
+            // The command's own end matters more than what became of its files.
+            match (done.code, done.pulled) {
+                (0, pulled) => pulled.and(given_back),
+                (code, pulled) => {
+                    if let Err(failure) = pulled {
+                        app.talk.say(format!("warning: {failure}"));
+                    }
+                    Err(Failure::remote(code))
+                }
+            }
+        }
         Ended::ByItself(Err(failure)) | Ended::Interrupted(failure) => Err(failure),
     }
 }
 
-/// What became of the job. A code is the command's.
+/// A command that ran.
+struct Done {
+    code: u8,
+    /// What became of its files.
+    pulled: Result<()>,
+    /// Where they are there.
+    there: String,
+}
+
+impl Done {
+    /// Whether what it made may be only in the server: OpenSSH ends with 255 when a connection breaks.
+    fn is_missing(&self) -> bool {
+        self.code == 255 || self.pulled.is_err()
+    }
+}
+
+/// What became of the job.
 enum Ended {
-    ByItself(Result<u8>),
+    ByItself(Result<Done>),
     Interrupted(Failure),
 }
 
-/// Everything between having a name and giving it back; ends with the command's code.
-async fn job(app: &App, args: &Submit, directory: &Path, name: &str) -> Result<u8> {
+/// Everything between having a name and giving it back.
+async fn job(app: &App, args: &Submit, directory: &Path, name: &str) -> Result<Done> {
     wait::until_ready(app, name, Interrupt::Leaves, Some(args.timeout.into())).await?;
     let there = arrive(app, Some(name), 0, Patience { no_wake: true, limit: None }).await?;
     let sync = Sync::new(app, &there, directory, &args.exclude).await?;
@@ -58,18 +92,13 @@ async fn job(app: &App, args: &Submit, directory: &Path, name: &str) -> Result<u
     app.talk.say(format!("Running on {name}: {}", quote::line(&args.command)));
     let code = visit(&sync, args).code(app, &there).await?;
     app.talk.step("running");
+    let mut pulled = Ok(());
     if !args.no_pull {
         app.talk.say(format!("Copying back to {}", directory.display()));
-        let pulled = sync.pull().await;
+        pulled = sync.pull().await;
         app.talk.step("copying back");
-        // The command's own end matters more than what became of its files.
-        match (code, pulled) {
-            (0, pulled) => pulled?,
-            (_, Err(failure)) => app.talk.say(format!("warning: {failure}")),
-            (_, Ok(())) => {}
-        }
     }
-    Ok(code)
+    Ok(Done { code, pulled, there: sync.there().to_owned() })
 }
 
 /// In a login shell, as people have it when they come in by hand.
@@ -79,7 +108,7 @@ fn visit(sync: &Sync, args: &Submit) -> Visit {
     Visit { options: vec!["-T".to_owned()], wishes: Wishes::default(), line: Some(line) }
 }
 
-/// The server goes whatever happened, unless it is to be kept.
+/// The server goes, unless it is to be kept.
 async fn give_back(app: &App, args: &Submit, server: &Glance) -> Result<()> {
     let name = server.name();
     if args.keep {
@@ -96,7 +125,7 @@ async fn give_back(app: &App, args: &Submit, server: &Glance) -> Result<()> {
 }
 
 /// Whoever is interrupted still gives back what they took.
-async fn unless_interrupted(job: impl Future<Output = Result<u8>>) -> Result<Ended> {
+async fn unless_interrupted(job: impl Future<Output = Result<Done>>) -> Result<Ended> {
     let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be watched: {error}")));
     let (mut interrupt, mut terminate, mut hang_up) =
         (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);

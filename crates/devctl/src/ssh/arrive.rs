@@ -30,7 +30,12 @@ pub struct Arrived {
 
 /// Finds the server; wakes it and waits for it if need be.
 pub async fn arrive(app: &App, typed: Option<&str>, node: u32, patience: Patience) -> Result<Arrived> {
-    Arrived::at(ready(app, find::server(app, typed).await?, patience).await?, node)
+    reach(app, find::server(app, typed).await?, node, patience).await
+}
+
+/// Wakes a server that was found and waits for it if need be.
+pub async fn reach(app: &App, server: Glance, node: u32, patience: Patience) -> Result<Arrived> {
+    Arrived::at(ready(app, server, patience).await?, node)
 }
 
 impl Arrived {

@@ -62,7 +62,7 @@ impl Sync {
     pub async fn push(&self) -> Result<()> {
         if self.rsync {
             let (from, to) = (format!("{}/", self.here.display()), format!("{}:{}/", self.host, self.there));
-            return self.rsync(&from, &to).await;
+            return self.rsync(&[], &from, &to).await;
         }
         let mut pack = self.tar_here();
         pack.arg("-cf").arg("-").args(self.excludes()).arg(".");
@@ -70,23 +70,30 @@ impl Sync {
         self.pipe(pack, unpack).await
     }
 
+    /// What somebody changed here while the command ran is newer, and stays.
     pub async fn pull(&self) -> Result<()> {
         if self.rsync {
             let (from, to) = (format!("{}:{}/", self.host, self.there), format!("{}/", self.here.display()));
-            return self.rsync(&from, &to).await;
+            return self.rsync(&["--update"], &from, &to).await;
         }
         let excludes = quote::words(self.excludes().iter().map(String::as_str));
         let pack = self.ssh(&format!("tar -C {} -cf - {excludes} .", quote::word(&self.there)));
         let mut unpack = self.tar_here();
-        unpack.args(["--no-same-owner", "-xf", "-"]);
+        unpack.args(["--no-same-owner", "--keep-newer-files"]);
+        if cfg!(target_os = "linux") {
+            // GNU's would name every file that is the same.
+            unpack.arg("--warning=no-ignore-newer");
+        }
+        unpack.args(["-xf", "-"]);
         self.pipe(pack, unpack).await
     }
 
     /// Owners are not kept: the same numbers are other people there.
-    async fn rsync(&self, from: &str, to: &str) -> Result<()> {
+    async fn rsync(&self, how: &[&str], from: &str, to: &str) -> Result<()> {
         let mut command = Command::new("rsync");
         command
             .args(["-rlptz", "--protect-args"])
+            .args(how)
             .args(self.excludes())
             .arg("-e")
             .arg(format!("sh {}", self.script().display()));

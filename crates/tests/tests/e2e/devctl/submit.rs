@@ -21,12 +21,17 @@ async fn a_job_ends_as_its_command_and_brings_its_files_back() -> anyhow::Result
         let ada = Person::new(demo.cluster, "demo").await?;
         write(&ada.path("job/deep/in put"), "from here\n")?;
         write(&ada.path("job/skipped/large"), "not to be sent\n")?;
+        // As if somebody went on writing here while the command runs.
+        write(&ada.path("job/deep/notes"), "newer\n")?;
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3_600);
+        std::fs::File::options().append(true).open(ada.path("job/deep/notes"))?.set_modified(later)?;
         let words = ["submit", "-t", "cpu", "--no-persist", "--name", "job", "--yes", "--dir", "job"];
-        let script = "cat 'deep/in put'; ls; tr a-z A-Z < 'deep/in put' > 'out put'; echo aside >&2; exit 7";
+        let script = "cat 'deep/in put'; ls; echo older > deep/notes; tr a-z A-Z < 'deep/in put' > 'out put'; echo aside >&2; exit 7";
         let ended = ada.say(&[&words[..], &["--exclude", "skipped", "--", script]].concat()).await?;
         assert_eq!((ended.out.as_str(), ended.code), ("from here\ndeep\n", Some(7)), "{ended:#?}");
         assert!(ended.err.contains("aside\n") && ended.err.contains("job was given back"), "{ended:#?}");
         assert_eq!(std::fs::read_to_string(ada.path("job/out put"))?, "FROM HERE\n");
+        assert_eq!(std::fs::read_to_string(ada.path("job/deep/notes"))?, "newer\n");
         demo.until_phase("job", "Cancelled").await?;
 
         // An image without rsync: the same, and several words arrive as they are. The old job is replaced.
@@ -38,13 +43,14 @@ async fn a_job_ends_as_its_command_and_brings_its_files_back() -> anyhow::Result
             "--",
             "sh",
             "-c",
-            "cat \"$0\" \"$1\" > both; command -v rsync || exit 3",
+            "cat \"$0\" \"$1\" > both; echo older > deep/notes; command -v rsync || exit 3",
             "deep/in put",
             "out put",
         ];
         let ended = ada.say(&[&words[..], &script].concat()).await?;
         assert_eq!(ended.code, Some(3), "{ended:#?}");
         assert_eq!(std::fs::read_to_string(ada.path("job/both"))?, "from here\nFROM HERE\n");
+        assert_eq!(std::fs::read_to_string(ada.path("job/deep/notes"))?, "newer\n");
 
         let forgotten = ada.say(&["submit", "-t", "cpu", "python", "train.py"]).await?;
         assert_eq!(forgotten.code, Some(2), "{forgotten:#?}");
