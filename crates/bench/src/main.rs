@@ -1,5 +1,5 @@
 //! `./dev bench`: what a local cloud costs in time, memory and disk, what the operator makes of an API server, how the
-//! agent's SSH server does beside OpenSSH's, devctl beside kubectl, and the scheduler alone.
+//! agent's SSH server does beside OpenSSH's, devctl beside kubectl, the queue from end to end, and the scheduler alone.
 //!
 //! Times mean little on a shared machine, so each is also given as a multiple of a yardstick of the same run: how long
 //! etcd and the API server alone need, which no cluster can do without; or how much the API server can
@@ -11,6 +11,7 @@ mod agent;
 mod devctl;
 mod local;
 mod operator;
+mod queue;
 mod scheduler;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ async fn main() -> ExitCode {
         "operator" => {
             operator::run(std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(SERVERS)).await
         }
+        "queue" => queue::run().await,
         "scheduler" => {
             let openb = match (std::env::args().nth(2).as_deref(), std::env::args().nth(3)) {
                 (Some("--openb"), Some(directory)) => Some(std::path::PathBuf::from(directory)),
@@ -35,7 +37,7 @@ async fn main() -> ExitCode {
             };
             scheduler::run(openb.as_deref())
         }
-        _ => Err(anyhow::anyhow!("name what to measure: agent, devctl, local, operator or scheduler")),
+        _ => Err(anyhow::anyhow!("name what to measure: agent, devctl, local, operator, queue or scheduler")),
     };
     match report {
         Ok(report) => {

@@ -17,7 +17,7 @@ use odc_tests::{ControlPlane, wait, with_control_plane};
 use serde_json::json;
 
 /// Creates under way at once.
-const TOGETHER: usize = 32;
+pub(crate) const TOGETHER: usize = 32;
 const NOOPS: usize = 4000;
 /// Servers that the operator never sees.
 const NOBODYS: usize = 1000;
@@ -184,11 +184,11 @@ fn per_second(count: usize, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }
 
-fn mib(bytes: u64) -> f64 {
+pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-fn memory(operator: &Operator) -> anyhow::Result<u64> {
+pub(crate) fn memory(operator: &Operator) -> anyhow::Result<u64> {
     let pid = operator.child.id().context("the operator runs")?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has memory")?;

@@ -14,9 +14,11 @@ mod fit;
 pub(crate) mod fixtures;
 mod grant;
 pub mod outlook;
+mod planner;
 #[cfg(test)]
 mod properties;
 mod queue;
+mod record;
 mod refusal;
 mod revoke;
 pub(crate) mod room;
@@ -24,7 +26,7 @@ pub(crate) mod room;
 mod stories;
 pub mod term;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -32,7 +34,8 @@ use odc_api::v1alpha1::Admission;
 use odc_api::v1alpha1::condition::Reason;
 
 pub use crate::scheduler::Ask as Request;
-pub use facts::{Facts, Quotas, Server, Want};
+pub use facts::{Account, Accounts, Facts, Holder, Server, Want};
+pub use planner::{Planner, Watch};
 pub use refusal::{Fingerprint, Refusal, Refusals};
 
 pub(crate) use fit::is_open;
@@ -40,6 +43,7 @@ pub(crate) use fit::is_open;
 use crate::plan::Again;
 use crate::scheduler;
 use outlook::Outlook;
+use queue::Picture;
 use revoke::Review;
 use room::Room;
 
@@ -66,8 +70,7 @@ impl Default for Policy {
             refused_after: Duration::from_secs(5),
             retry_after: Duration::from_secs(300),
             epoch: 0,
-            // Nobody carries out a preemption yet.
-            queue: scheduler::Policy { most_preemptions: 0, ..scheduler::Policy::default() },
+            queue: scheduler::Policy::default(),
         }
     }
 }
@@ -82,8 +85,9 @@ pub struct Plan {
     pub refused: Vec<Refusal>,
     /// All refusals that count from now on: the next world's `unfit`.
     pub unfit: Refusals,
-    /// How the queue stands if all of it is carried out.
-    pub outlook: Outlook,
+    /// Users and teams of whose servers one leaves. What they used is stored before that is, so that it is known whatever
+    /// happens.
+    pub leaving: BTreeSet<Holder>,
     pub again: Again,
 }
 
@@ -105,36 +109,48 @@ pub enum What {
     /// Its grant cannot be kept.
     Revoke(Reason),
     Grant,
+    /// It has to leave its nodes, in order and after a while.
+    Preempt,
+    /// The time it booked is promised.
+    Book,
     /// It stays in the queue, for a reason or at a place that is new.
     Wait,
 }
 
-/// Decides about everybody. The same facts give the same plan, in whatever order they are listed, and a plan that was
-/// carried out leaves nothing to decide; only servers whose grant was taken back get another chance in the next one.
-pub fn plan(facts: &Facts<'_>, policy: &Policy, now: Timestamp) -> Plan {
-    let review = revoke::review(facts, policy, now);
-    let mut unfit = Refusals::holding(facts, &review.room, policy, now);
-    unfit.extend(review.refused.iter().cloned());
-    let (mut world, mut forecast) = queue::world(facts, &review, &unfit, policy, now);
-    let queued = world.plan(&policy.queue, now.as_second());
-    let again = review.again.or(silent(&review.room, policy, now)).or(forgiving(&unfit, policy, now));
-    let again = again.or(until(queued.again, now));
-    // What is said about those who wait is said of the world in which the others have started.
-    for grant in &queued.grants {
-        if let Some(event) = queue::started(&world, &grant.id, &grant.nodes, now) {
-            world.apply(event.clone(), policy.queue.half_life, now.as_second());
-            forecast.apply(&event, &world, policy.queue.half_life, now.as_second());
-        }
+impl Planner {
+    /// Decides about everybody. The same facts give the same plan, in whatever order they are listed, and a plan that was
+    /// carried out leaves nothing to decide; only servers whose grant was taken back get another chance in the next one.
+    pub fn plan(&mut self, facts: &Facts<'_>, policy: &Policy, now: Timestamp, watch: Watch<'_>) -> Plan {
+        let review = revoke::review(facts, policy, now);
+        let mut unfit = Refusals::holding(facts, &review.room, policy, now);
+        unfit.extend(review.refused.iter().cloned());
+        let picture = Picture::of(facts, &review, &unfit, policy, now);
+        let gone = self.keep_up(facts, picture, policy, now, watch);
+        let queued = self.decide(policy, now, watch);
+        let again = review.again.or(silent(&review.room, policy, now)).or(forgiving(&unfit, policy, now));
+        let again = again.or(until(queued.again, now)).or(giving_way(facts, now));
+        let decisions = decisions(&facts.in_order(), &review, &queued, self.outlook(), policy, now);
+        let leaving = leaving(&decisions, facts).chain(gone).collect();
+        Plan { decisions, refused: review.refused, unfit, leaving, again }
     }
-    let outlook = Outlook::new(world, forecast, queued.waits, policy.queue, now);
-    let decisions = decisions(&facts.in_order(), &review, &queued.grants, &outlook, policy, now);
-    Plan { decisions, refused: review.refused, unfit, outlook, again }
+}
+
+/// Whose servers leave their nodes by these decisions.
+fn leaving<'a>(decisions: &'a [Decision], facts: &'a Facts<'_>) -> impl Iterator<Item = Holder> + 'a {
+    let left: BTreeSet<&str> = decisions
+        .iter()
+        .filter(|decision| matches!(decision.what, What::Release | What::Revoke(_)))
+        .map(|decision| decision.uid.as_str())
+        .collect();
+    let servers = facts.servers.iter();
+    let left = servers.filter(move |server| server.is_granted() && left.contains(server.uid.as_str()));
+    left.flat_map(Server::holders)
 }
 
 fn decisions(
     servers: &[&Server],
     review: &Review<'_>,
-    grants: &[scheduler::Grant],
+    plan: &scheduler::Plan,
     outlook: &Outlook,
     policy: &Policy,
     now: Timestamp,
@@ -146,7 +162,7 @@ fn decisions(
     let left = servers.iter().filter_map(|server| {
         let left = if server.rests() && (!server.is_granted() || review.released.contains(server.uid.as_str())) {
             admission::resting(server)
-        } else if server.want == Want::Later && !server.is_granted() {
+        } else if server.want == Want::Later && !server.is_granted() && !plan.booked.contains(&server.uid) {
             admission::postponed(server)
         } else {
             return None;
@@ -158,9 +174,17 @@ fn decisions(
         let revoked = admission::revoked(server, position(server), cause.reason(), &cause.message());
         decision(server, What::Revoke(cause.reason()), revoked, policy)
     });
-    let granted = grants.iter().filter_map(|grant| {
+    let preempted = plan.preemptions.iter().filter_map(|preemption| {
+        let server = by_uid.get(preemption.id.as_str())?;
+        decision(server, What::Preempt, admission::giving_way(server, preemption.stop, preemption.right)?, policy)
+    });
+    let granted = plan.grants.iter().filter_map(|grant| {
         let server = by_uid.get(grant.id.as_str())?;
         decision(server, What::Grant, admission::granted(server, grant.nodes.clone(), now), policy)
+    });
+    let booked = plan.booked.iter().filter_map(|id| {
+        let server = by_uid.get(id.as_str())?;
+        decision(server, What::Book, admission::booked(server), policy)
     });
     let mut explained = outlook.world().explained();
     let waiting = outlook.waits().iter().filter_map(|wait| {
@@ -170,10 +194,12 @@ fn decisions(
         }
         let position = position(server)?;
         let (reason, message) = explained.why(wait);
-        let eta = outlook.eta(&wait.id).map(|eta| admission::eta(server, eta, now));
-        decision(server, What::Wait, admission::waiting(server, position, eta, reason, &message), policy)
+        let eta = outlook.eta(&wait.id);
+        let promise = eta.map(|eta| admission::promise(server, eta, now));
+        let eta = eta.map(|eta| admission::eta(server, eta, now));
+        decision(server, What::Wait, admission::waiting(server, position, (eta, promise), reason, &message), policy)
     });
-    left.chain(revoked).chain(granted).chain(waiting).collect()
+    left.chain(revoked).chain(preempted).chain(granted).chain(booked).chain(waiting).collect()
 }
 
 fn until(second: Option<i64>, now: Timestamp) -> Again {
@@ -195,6 +221,13 @@ fn decision(server: &Server, what: What, admission: Admission, policy: &Policy) 
 /// When the next silent node counts as lost.
 fn silent(room: &Room<'_>, policy: &Policy, now: Timestamp) -> Again {
     let left = room.all().filter_map(|(_, place)| due::until_lost(place.node, policy.lost_after, now));
+    left.min().map_or(Again::OnChange, Again::After)
+}
+
+/// When the next one begins to stop for somebody else: from then on its pods may go.
+fn giving_way(facts: &Facts<'_>, now: Timestamp) -> Again {
+    let left = facts.servers.iter().filter_map(Server::gives_way_at).filter(|at| *at > now);
+    let left = left.filter_map(|at| Duration::try_from(now.duration_until(at)).ok());
     left.min().map_or(Again::OnChange, Again::After)
 }
 

@@ -37,6 +37,7 @@ mod stays;
 mod steps;
 mod taint;
 mod usage;
+mod watch;
 mod world;
 
 pub use dry_run::{Answer, Difference};
@@ -48,7 +49,8 @@ pub use order::Right;
 pub use plan::{Choice, Grant, Plan, Preemption, Stop, Wait};
 pub use policy::{Backfill, Policy};
 pub use promise::{Cause, Moved};
-pub use stays::{Given, Promises, Record};
+pub use stays::{Given, Promises, Record, Stays};
+pub use watch::Step;
 pub use world::World;
 
 pub(crate) use fit::has_labels;

@@ -15,5 +15,5 @@ mod trace;
 
 pub use job::{Outcome, Overtaken, Promise, Request, Run};
 pub use report::{EtaCoverage, Report, Totals, Waits};
-pub use run::{Options, Step, simulate};
-pub use trace::{Error, Line, What, read};
+pub use run::{Options, simulate};
+pub use trace::{Error, Line, What, read, recorded};

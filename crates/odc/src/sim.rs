@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use odc_core::scheduler::Policy;
-use odc_core::sim::{self, Line, Options, Report, Step, convert};
+use odc_core::scheduler::{Policy, Step};
+use odc_core::sim::{self, Line, Options, Report, convert};
 use serde::Serialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -111,9 +111,17 @@ impl Play {
     fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let Self { trace, policy, with, record, warm_up, output } = self;
         let trace = trace.context("name a trace")?;
-        let policy = policy.as_deref().map(read_policy).transpose()?.unwrap_or_default();
         let options = Options { warm_up, ..Options::default() };
-        let lines = read_trace(&trace)?;
+        let mut lines = read_trace(&trace)?;
+        let policy = match &policy {
+            // Those it was recorded with do not count then, and neither does what they led to.
+            Some(path) => {
+                lines.iter_mut().for_each(|(_, line)| line.forget_what_was_decided());
+                lines.retain(|(_, line)| !matches!(line.what, sim::What::Policy(_)));
+                read_policy(path)?
+            }
+            None => Policy::default(),
+        };
         let played = play(&lines, &policy, options, record.as_deref())?;
         let changed = match &with {
             Some(with) => Some(play(&replaced(lines, &read_trace(with)?), &policy, options, None)?),
@@ -163,11 +171,7 @@ fn play(lines: &[(usize, Line)], policy: &Policy, options: Options, record: Opti
         if let Some(recording) = &mut recording
             && failed.is_ok()
         {
-            let line = match step {
-                Step::Told { now, event } => json!({"t": now, "event": event}),
-                Step::Planned { now, .. } => json!({"t": now, "plan": {"now": now}}),
-            };
-            failed = writeln!(recording, "{line}");
+            failed = writeln!(recording, "{}", sim::recorded(step));
         }
     };
     let report = sim::simulate(lines, policy, options, &mut watch)?;

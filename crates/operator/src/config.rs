@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use odc_api::duration::Duration;
 use odc_api::{namespace, port};
-use odc_core::devserver;
 use odc_core::user::Cidr;
+use odc_core::{devserver, scheduler};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// Keep what people asked for true: servers, users, teams, flavors and the queue
 #[derive(Debug, Default, clap::Args)]
@@ -48,6 +49,12 @@ struct Settings {
     /// Port for it [default: 9444]
     #[arg(long, env = "ODC_QUEUE_PORT", value_name = "PORT")]
     queue_port: Option<u16>,
+    /// File with the rules of the queue as YAML, as `odc sim --policy` reads them [default: those of docs/scheduling.md]
+    #[arg(long, env = "ODC_QUEUE_POLICY", value_name = "FILE")]
+    queue_policy: Option<PathBuf>,
+    /// Directory for a recording of the queue that `odc sim` reads [default: nothing is recorded]
+    #[arg(long, env = "ODC_RECORD", value_name = "DIRECTORY")]
+    record: Option<PathBuf>,
     /// How long a server may still be extended after its time is used up [default: 2m]
     #[arg(long, env = "ODC_EXPIRY_GRACE", value_name = "DURATION")]
     expiry_grace: Option<Duration>,
@@ -85,6 +92,10 @@ pub struct Config {
     pub metrics_address: SocketAddr,
     /// Where `queue.odc.dev` is served.
     pub queue_api: Option<SocketAddr>,
+    /// The rules of the queue.
+    pub queue: scheduler::Policy,
+    /// Where the queue is recorded.
+    pub record: Option<PathBuf>,
     pub server: devserver::Settings,
     pub closed_ranges: Vec<Cidr>,
     pub plain_registries: Vec<String>,
@@ -98,7 +109,7 @@ impl Options {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Settings> {
+fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     serde_saphyr::from_str(&text).with_context(|| format!("reading {}", path.display()))
 }
@@ -124,7 +135,10 @@ impl Config {
             // An empty variable is no text.
             banner: first.ssh_banner.or(second.ssh_banner).filter(|text| !text.trim().is_empty()),
         };
+        let policy = first.queue_policy.or(second.queue_policy);
         Ok(Self {
+            queue: policy.as_deref().map(read).transpose()?.unwrap_or_default(),
+            record: first.record.or(second.record),
             kubeconfig,
             namespace: first.namespace.or(second.namespace).unwrap_or_else(|| namespace::SYSTEM.into()),
             service_account: first.service_account.or(second.service_account).unwrap_or_else(|| "odc-operator".into()),

@@ -10,7 +10,6 @@ use odc_api::name::FlavorName;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
 use odc_core::devserver::SecretSeen;
 use odc_core::devserver::agents::AgentSeen;
-use odc_core::grants::outlook::Outlook;
 use odc_core::object::Kind;
 use odc_core::seen;
 use tokio::sync::{Notify, mpsc, watch};
@@ -24,6 +23,7 @@ use crate::error::Error;
 use crate::facts::claims;
 use crate::lease::Lead;
 use crate::metrics::Metrics;
+use crate::queue::Plans;
 use crate::report::Reporter;
 
 pub struct Context {
@@ -42,8 +42,8 @@ pub struct Context {
     /// Whose word agents take.
     pub authority: watch::Sender<Known>,
     pub calls: Calls,
-    /// How the queue stood after its last pass.
-    pub outlook: Mutex<Arc<Outlook>>,
+    /// The queue's planner.
+    pub plans: Mutex<Plans>,
 }
 
 /// Copies of the cluster.

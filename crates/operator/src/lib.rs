@@ -168,7 +168,7 @@ fn work(
         since,
         authority: tokio::sync::watch::Sender::default(),
         calls: agents::Calls::new()?,
-        outlook: Mutex::default(),
+        plans: Mutex::default(),
         hints: Hints::default(),
         triggers: Triggers {
             servers: look_at_servers,

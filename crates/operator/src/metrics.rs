@@ -33,6 +33,13 @@ pub struct Called {
     pub ok: String,
 }
 
+/// Flavors are few, and an administrator names them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Promised {
+    pub flavor: String,
+    pub promises: &'static str,
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -44,6 +51,7 @@ pub struct Metrics {
     pub reconcile_seconds: Histogram,
     pub pass_seconds: Histogram,
     pub waiting: Gauge,
+    pub promises: Family<Promised, Gauge>,
     pub leading: Gauge,
     pub start_seconds: Histogram,
 }
@@ -61,6 +69,7 @@ impl Default for Metrics {
             reconcile_seconds: seconds(0.000_5),
             pass_seconds: seconds(0.000_5),
             waiting: Gauge::default(),
+            promises: Family::default(),
             leading: Gauge::default(),
             start_seconds: seconds(0.25),
             registry: Registry::default(),
@@ -73,6 +82,8 @@ impl Default for Metrics {
         registry.register("reconcile_seconds", "Time of one look, with its writes", metrics.reconcile_seconds.clone());
         registry.register("queue_pass_seconds", "Time of one pass of the queue", metrics.pass_seconds.clone());
         registry.register("queue_waiting", "Servers that wait for devices", metrics.waiting.clone());
+        let promises = "Starts that were promised and came, and how many of the 50 % and 90 % promises were kept";
+        registry.register("queue_promises", promises, metrics.promises.clone());
         registry.register("leading", "Whether this process leads", metrics.leading.clone());
         registry.register("start_seconds", "From the grant to ready", metrics.start_seconds.clone());
         Self { registry, ..metrics }

@@ -1,7 +1,10 @@
 //! The queue: a loop over the whole cluster, because it compares everybody who waits with everything there is.
 //!
-//! It writes only `status.admission` and the flavor that was granted, in the version of the server it decided from. A
-//! grant is stored before the next pass decides anything.
+//! It writes only `status.admission` and the flavor that was granted, in the version of the server it decided from, and
+//! what it has to know after a restart ([`keep`]). A grant is stored before the next pass decides anything.
+
+mod keep;
+mod recording;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
@@ -10,7 +13,8 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use odc_api::v1alpha1::DevServer;
-use odc_core::grants::{self, Decision, Policy, Refusals, What};
+use odc_core::grants::outlook::Outlook;
+use odc_core::grants::{self, Decision, Planner, Policy, Refusals, What};
 use odc_core::plan::Again;
 use serde_json::json;
 
@@ -19,9 +23,12 @@ use crate::error::{Class, Error};
 use crate::metrics::Failure;
 use crate::report::{self, Manager};
 use crate::snapshot::{Decided, Snapshot};
+use keep::Unkept;
+use recording::Recording;
 
 const NAME: &str = "queue";
-/// Passes are at least so far apart: what changes meanwhile is decided together.
+/// Passes are at least so far apart, and as long as it takes to decide: what changes meanwhile is decided together, and a
+/// large cluster leaves time for everything else.
 const PACE: Duration = Duration::from_millis(10);
 /// Writes under way at once.
 const TOGETHER: usize = 16;
@@ -34,6 +41,21 @@ const CALM: Duration = Duration::from_secs(30);
 /// How many of those who wait are told within a second, the first ones first.
 const TOLD_PER_SECOND: usize = 20;
 
+/// The planner, and how the queue stood after its last plan, for whoever asks.
+#[derive(Default)]
+pub struct Plans {
+    planner: Planner,
+    /// Made when somebody asks.
+    outlook: Option<Arc<Outlook>>,
+}
+
+impl Plans {
+    pub fn outlook(&mut self) -> Arc<Outlook> {
+        let Self { planner, outlook } = self;
+        outlook.get_or_insert_with(|| Arc::new(planner.outlook().clone())).clone()
+    }
+}
+
 #[derive(Default)]
 struct Memory {
     unfit: Refusals,
@@ -41,6 +63,10 @@ struct Memory {
     /// Servers that compete.
     waiting: HashMap<String, Competing>,
     told: Told,
+    unkept: Unkept,
+    recording: Recording,
+    /// How long the last plan took to make.
+    thought: Duration,
 }
 
 struct Competing {
@@ -84,12 +110,12 @@ impl Told {
 
 /// Runs as long as this process leads. Nothing is decided before everything was seen once.
 pub async fn run(ctx: Arc<Context>) {
-    let mut memory = Memory::default();
+    let mut memory = Memory { recording: Recording::new(&ctx), ..Memory::default() };
     loop {
         let started = Instant::now();
         let again = pass(&ctx, &mut memory).await;
         ctx.metrics.pass_seconds.observe(started.elapsed().as_secs_f64());
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(PACE.max(memory.thought)).await;
         let changed = ctx.triggers.queue.notified();
         match again {
             Again::OnChange => changed.await,
@@ -102,13 +128,24 @@ pub async fn run(ctx: Arc<Context>) {
 }
 
 async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
+    let began = Instant::now();
     let waiting = &mut memory.waiting;
     let snapshot = Snapshot::take(ctx, &memory.decided, |server, now| place(waiting, server, now));
     let world = snapshot.world(memory.unfit.clone());
-    let policy = Policy { epoch: ctx.lead.epoch, lost_after: ctx.config.server.lost_after, ..Policy::default() };
-    let plan = grants::plan(&world, &policy, ctx.now());
+    let policy = Policy {
+        epoch: ctx.lead.epoch,
+        lost_after: ctx.config.server.lost_after,
+        queue: ctx.config.queue,
+        ..Policy::default()
+    };
+    let plan = {
+        let mut plans = ctx.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.outlook = None;
+        plans.planner.plan(&world, &policy, ctx.now(), &mut |step| memory.recording.take(step))
+    };
+    memory.thought = began.elapsed();
+    memory.recording.flush();
     memory.unfit = plan.unfit;
-    *ctx.outlook.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(plan.outlook);
     forget(memory, &snapshot);
     let competing: HashSet<&str> =
         world.servers.iter().filter(|server| server.waits()).map(|server| server.uid.as_str()).collect();
@@ -116,6 +153,7 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
     memory.waiting.retain(|uid, _| competing.contains(uid.as_str()));
 
     let mut again = plan.again.or(snapshot.again);
+    memory.unkept.leave(plan.leaving);
     let mut due = Vec::new();
     for decision in plan.decisions {
         if decision.what == What::Wait {
@@ -140,6 +178,7 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
         due.truncate(BATCH);
         again = Again::After(Duration::ZERO);
     }
+    again = again.or(memory.unkept.keep(ctx, &policy).await);
     // What is given back is stored before anything is granted from it.
     let (back, rest): (Vec<_>, Vec<_>) =
         due.into_iter().partition(|decision| matches!(decision.what, What::Release | What::Revoke(_)));

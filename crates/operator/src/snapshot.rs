@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use odc_api::namespace;
-use odc_api::v1alpha1::{Admission, DevServer, Phase};
+use odc_api::v1alpha1::{Admission, DevServer, DevServerFlavor, Phase};
 use odc_core::devserver::validate::{Valid, validate};
 use odc_core::devserver::{Wish, build, granted, parts, wish};
-use odc_core::grants::{Facts, Quotas, Refusals, Request, Server, Want, term};
+use odc_core::grants::{Account, Accounts, Facts, Refusals, Request, Server, Want, term};
 use odc_core::plan::Again;
 use odc_core::seen::{Node, Pod};
 
@@ -20,7 +20,8 @@ pub struct Snapshot {
     nodes: Vec<Arc<Node>>,
     pods: Vec<Arc<Pod>>,
     servers: Vec<Server>,
-    quotas: Quotas,
+    accounts: Accounts,
+    flavors: Vec<Arc<DevServerFlavor>>,
     /// Each server as it was read, by its uid.
     pub read: HashMap<String, Arc<DevServer>>,
     /// Servers of which our copies are older than what the queue decided last.
@@ -44,7 +45,8 @@ impl Snapshot {
             nodes: ctx.cluster.nodes.all(),
             pods: ctx.cluster.pods.all(),
             servers: Vec::new(),
-            quotas: quotas(ctx),
+            accounts: accounts(ctx),
+            flavors: ctx.cluster.flavors.kept.all(),
             read: HashMap::new(),
             behind: HashSet::new(),
             again: Again::OnChange,
@@ -72,28 +74,28 @@ impl Snapshot {
             nodes: self.nodes.iter().map(|node| &**node).collect(),
             pods: self.pods.iter().map(|pod| &**pod).collect(),
             servers: self.servers.clone(),
-            quotas: self.quotas.clone(),
+            accounts: self.accounts.clone(),
             unfit,
+            flavors: self.flavors.iter().map(|flavor| &**flavor).collect(),
         }
     }
 }
 
-fn quotas(ctx: &Context) -> Quotas {
-    let users = ctx.cluster.users.state();
+fn accounts(ctx: &Context) -> Accounts {
     let named = |name: &Option<String>| name.clone().unwrap_or_default();
-    Quotas {
-        users: users
-            .iter()
-            .filter_map(|user| Some((named(&user.metadata.name).parse().ok()?, user.spec.quota.clone())))
-            .collect(),
-        teams: ctx
-            .cluster
-            .teams
-            .all()
-            .iter()
-            .filter_map(|team| Some((named(&team.metadata.name).parse().ok()?, team.spec.quota.clone())))
-            .collect(),
-    }
+    let users = ctx.cluster.users.state();
+    let users = users.iter().filter_map(|user| {
+        let usage = user.status.as_ref().and_then(|status| status.usage.clone());
+        Some((named(&user.metadata.name).parse().ok()?, Account::of(user.spec.quota.clone(), usage)))
+    });
+    let teams = ctx.cluster.teams.all();
+    let teams = teams.iter().filter_map(|team| {
+        let usage = team.status.as_ref().and_then(|status| status.usage.clone());
+        let (weight, borrow) = (team.spec.weight, team.spec.borrow_limit);
+        let account = Account { weight, borrow, ..Account::of(team.spec.quota.clone(), usage) };
+        Some((named(&team.metadata.name).parse().ok()?, account))
+    });
+    Accounts { users: users.collect(), teams: teams.collect() }
 }
 
 /// A server that nobody has asked for yet, or in words why it cannot be had.

@@ -24,7 +24,7 @@ pub use scheduling::{Priority, Scheduling};
 pub use setup::{Repository, Setup};
 pub use status::{
     Admission, DevServerStatus, Eta, Failure, GrantedLifetime, Hibernation, HibernationCause, Links, ServerAccess,
-    ServerPod, TIMELINE_LENGTH, TimelineEntry,
+    ServerPod, StartPromise, TIMELINE_LENGTH, TimelineEntry,
 };
 pub use volume::Volume;
 

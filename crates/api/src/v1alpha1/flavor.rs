@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use device::Device;
 pub use limits::Limits;
 pub use maintenance::Maintenance;
-pub use record::{Bucket, Record};
+pub use record::{KeptPromises, Record, Stays};
 pub use resources::{Per, Resources};
 pub use status::{DevServerFlavorStatus, Schedulable};
 pub use toleration::{Toleration, TolerationEffect, TolerationOperator};

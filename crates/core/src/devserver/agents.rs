@@ -240,7 +240,7 @@ impl Decision<'_> {
             access: Access { keys: self.keys(pod), user_cas: vec![], control_cas: self.seen.authorities.to_vec() },
             expires_at: status.and_then(|status| status.expires_at.as_ref()).map(|at| at.0),
             idle: Some(IdleTerms { limit_seconds: spec.idle.timeout.as_std().as_secs(), action }),
-            notice: warned.map(|warned| warned.message.clone()),
+            notice: status.and_then(asked_away).or_else(|| warned.map(|warned| warned.message.clone())),
             verdict: idle.map(|idle| idle.message.clone()),
             jupyter: (ordinal == 0).then_some(spec.access.jupyter),
         }
@@ -285,6 +285,13 @@ impl Decision<'_> {
     pub(super) fn is_told(&self) -> bool {
         self.stored_phase() == Some(Phase::Running)
     }
+}
+
+/// That somebody with a better right needs its place, and when.
+fn asked_away(status: &api::DevServerStatus) -> Option<String> {
+    let admission = status.admission.as_ref()?;
+    let (at, message) = (admission.gives_way_at.as_ref()?, admission.message.as_ref()?);
+    Some(format!("{} Save your work before {}.", message.as_str(), at.0.strftime("%H:%M:%S UTC")))
 }
 
 fn restarts(pod: &Pod) -> i64 {

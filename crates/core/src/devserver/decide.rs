@@ -195,6 +195,17 @@ impl<'a> Decision<'a> {
             return plan;
         }
         let Some(grant) = grant else { return self.wait() };
+        match self.gives_way_in() {
+            None => self.go_on(grant),
+            Some(Duration::ZERO) => self.give_way(),
+            Some(left) => {
+                let plan = self.go_on(grant);
+                Plan { again: plan.again.or(Again::After(left)), ..plan }
+            }
+        }
+    }
+
+    fn go_on(&self, grant: &Admission) -> Plan {
         if grant.nodes.len() != self.server.spec.nodes as usize {
             // Not a grant for this server; the queue sees it too and takes it back.
             return self.stop_pods().plan(Again::OnChange);
@@ -241,7 +252,9 @@ impl<'a> Decision<'a> {
             }
             (None, Some(booked)) => {
                 let until = Duration::try_from(self.now.duration_until(booked.0)).unwrap_or_default();
-                (Outlook::new(Phase::Queued, Reason::Booked, describe::BOOKED.into()), Again::After(until))
+                let admission = self.stored().and_then(|status| status.admission.as_ref());
+                let promised = admission.and_then(|admission| admission.booked).unwrap_or(false);
+                (Outlook::new(Phase::Queued, Reason::Booked, describe::booked(promised).into()), Again::After(until))
             }
             (None, None) => {
                 let (reason, message) = describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
@@ -264,6 +277,18 @@ impl<'a> Decision<'a> {
         let message = describe::pod_over(over);
         let outlook = Outlook::new(Phase::Queued, Reason::PodGone, message.clone());
         self.told(&outlook.failing(Reason::PodGone, message, None), vec![], self.node_watch())
+    }
+
+    /// How long until it has to stop for somebody with a better right.
+    fn gives_way_in(&self) -> Option<Duration> {
+        let at = self.grant()?.gives_way_at.as_ref()?;
+        Some(Duration::try_from(self.now.duration_until(at.0)).unwrap_or_default())
+    }
+
+    /// Its pods stop in order. When they are gone the queue takes the grant back, and the server has its old place.
+    fn give_way(&self) -> Plan {
+        let message = self.stopping_message(describe::GIVING_WAY);
+        self.told(&Outlook::new(Phase::Queued, Reason::Preempted, message), self.stop_pods(), self.node_watch())
     }
 
     /// A node that does not come back. The queue takes the grant back; here the pods are cleared away.

@@ -22,7 +22,16 @@ pub(super) const UNUSED: &str = "Nobody used it, so it was ended, as its spec sa
 pub(super) const NOT_WATCHED: &str = "Its idle action is None, so nobody asks whether it is used.";
 pub(super) const YOUNG: &str = "It has not been running for as long as its idle timeout.";
 pub(super) const UNASKED: &str = "Its agent cannot be asked, so it is not idle.";
-pub(super) const BOOKED: &str = "Its booked time has not come.";
+pub(super) const GIVING_WAY: &str = "It gives way to somebody with a better right: it stops in order and waits again.";
+
+/// Before the time that was booked.
+pub(super) fn booked(promised: bool) -> &'static str {
+    if promised {
+        "Its booked time is promised and has not come."
+    } else {
+        "Its booked time has not come, and is not promised: servers that asked earlier may still be there then."
+    }
+}
 
 pub(super) fn asleep(cause: HibernationCause) -> &'static str {
     match cause {

@@ -298,10 +298,13 @@ impl Conditions<'_> {
     }
 
     fn admitted(&self, status: &DevServerStatus) -> Condition {
+        let grant = super::granted(Some(status));
+        let asked_away = grant.filter(|grant| grant.gives_way_at.is_some()).and_then(|grant| grant.message.as_ref());
         let (holds, reason, message) = match self.outlook.phase {
-            Phase::Starting | Phase::Running if super::granted(Some(status)).is_some() => {
-                (true, Reason::Granted, "The queue granted its devices and nodes.")
-            }
+            Phase::Starting | Phase::Running if grant.is_some() => match asked_away {
+                Some(message) => (true, Reason::Preempted, message.as_str()),
+                None => (true, Reason::Granted, "The queue granted its devices and nodes."),
+            },
             Phase::Queued => (false, self.outlook.reason, self.outlook.message.as_str()),
             Phase::Hibernating | Phase::Hibernated => (false, self.outlook.reason, "It sleeps, and holds nothing."),
             _ => (false, Reason::NotQueued, "It does not wait for devices."),

@@ -1,20 +1,21 @@
 //! What is stored about a decision: complete values, made from the one before.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::time::stored;
 use odc_api::v1alpha1::condition::{Reason, Sentence};
-use odc_api::v1alpha1::{self as api, Admission};
+use odc_api::v1alpha1::{self as api, Admission, StartPromise};
 
 use super::{Policy, Server};
-use crate::scheduler::Eta;
+use crate::scheduler::{Eta, Given, Right};
 
 /// An expected start that moves by fewer seconds has not moved.
 const SMALLEST_MOVE: u64 = 30;
 
 /// What stays through everything: numbers that never go down.
 fn kept(server: &Server) -> Admission {
-    let (run, epoch) = server.admission.as_ref().map_or((0, 0), |admission| (admission.run, admission.epoch));
-    Admission { run, epoch, ..Admission::default() }
+    let Some(Admission { run, epoch, preemptions, .. }) = server.admission else { return Admission::default() };
+    Admission { run, epoch, preemptions, ..Admission::default() }
 }
 
 /// A new run, on these nodes.
@@ -24,6 +25,7 @@ pub(super) fn granted(server: &Server, nodes: Vec<String>, now: Timestamp) -> Ad
     Admission {
         run: kept.run.saturating_add(1),
         nodes,
+        promise: server.admission.as_ref().and_then(|admission| admission.promise.clone()),
         granted_at: Some(stored(now)),
         queued_at: Some(before.unwrap_or_else(|| stored(server.since))),
         ..kept
@@ -34,12 +36,13 @@ pub(super) fn granted(server: &Server, nodes: Vec<String>, now: Timestamp) -> Ad
 pub(super) fn waiting(
     server: &Server,
     position: i64,
-    eta: Option<api::Eta>,
+    (eta, promise): (Option<api::Eta>, Option<StartPromise>),
     reason: Reason,
     message: &str,
 ) -> Admission {
     Admission {
         eta,
+        promise,
         queued_at: Some(stored(server.since)),
         position: Some(position),
         reason: Some(reason.to_string()),
@@ -56,13 +59,49 @@ pub(super) fn eta(server: &Server, eta: Eta, now: Timestamp) -> api::Eta {
         let left = said.abs_diff(now.as_second()).max(new.abs_diff(now.as_second()));
         said >= now.as_second() && said.abs_diff(new) <= (left / 10).max(SMALLEST_MOVE)
     };
-    let second = |second: i64| stored(Timestamp::from_second(second).unwrap_or(Timestamp::MAX));
     match before {
         Some(said) if about_right(said.p50.0.as_second(), eta.p50) && about_right(said.p90.0.as_second(), eta.p90) => {
             said.clone()
         }
         _ => api::Eta { p50: second(eta.p50), p90: second(eta.p90) },
     }
+}
+
+/// What is said first stays, to be held against what happens.
+pub(super) fn promise(server: &Server, eta: Eta, now: Timestamp) -> StartPromise {
+    let before = server.admission.as_ref().and_then(|admission| admission.promise.clone());
+    before.unwrap_or_else(|| {
+        let expected = second(now.as_second().saturating_add(eta.given.expected));
+        StartPromise { at: stored(now), expected, p50: second(eta.p50), p90: second(eta.p90) }
+    })
+}
+
+/// A promise as the scheduler knows it, and how long it really took.
+pub(super) fn outcome(promise: &StartPromise, granted: Timestamp) -> (Given, i64) {
+    let after = |then: Timestamp| then.as_second().saturating_sub(promise.at.0.as_second());
+    let given = Given { expected: after(promise.expected.0), p50: after(promise.p50.0), p90: after(promise.p90.0) };
+    (given, after(granted))
+}
+
+/// It keeps its nodes until then, and has time to save what it does.
+pub(super) fn giving_way(server: &Server, stop: i64, right: Right) -> Option<Admission> {
+    let before = server.admission.clone()?;
+    let whose = match right {
+        Right::Quota => "whose team lent it its devices",
+        _ => "with a higher priority",
+    };
+    let message = format!("Somebody {whose} needs its place: it stops in order and goes back to the queue.");
+    Some(Admission {
+        gives_way_at: Some(second(stop)),
+        preemptions: Some(before.preemptions.unwrap_or(0).saturating_add(1)),
+        reason: Some(Reason::Preempted.to_string()),
+        message: Some(Sentence::start_of(&message)),
+        ..before
+    })
+}
+
+fn second(second: i64) -> Time {
+    stored(Timestamp::from_second(second).unwrap_or(Timestamp::MAX))
 }
 
 /// Back from its nodes; the place in the queue, if it has one, is its old one.
@@ -82,10 +121,17 @@ pub(super) fn resting(server: &Server) -> Admission {
     kept(server)
 }
 
-/// Out of the queue for now. Its place counts from when it asked, so that is kept.
+/// Out of the queue for now. Its place counts from when it asked, so that is kept, and so is what it was promised.
 pub(super) fn postponed(server: &Server) -> Admission {
-    let before = server.admission.as_ref().and_then(|admission| admission.queued_at.clone());
-    Admission { queued_at: before, ..kept(server) }
+    let before = server.admission.as_ref();
+    let queued_at = before.and_then(|admission| admission.queued_at.clone());
+    let booked = before.and_then(|admission| admission.booked).filter(|_| server.not_before.is_some());
+    Admission { queued_at, booked, ..kept(server) }
+}
+
+/// Its time is promised from now on.
+pub(super) fn booked(server: &Server) -> Admission {
+    Admission { booked: Some(true), ..postponed(server) }
 }
 
 /// The value to write, with the number of the leader that decided; nothing if it says nothing new. A change of leader

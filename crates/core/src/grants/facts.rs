@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::name::{FlavorName, TeamName, UserName};
-use odc_api::v1alpha1::{Admission, Priority, Quota};
+use odc_api::v1alpha1::{Admission, DevServerFlavor, Priority, Quota, Usage};
 
 use super::{Refusals, Request};
 use crate::seen::{Node, Pod};
@@ -17,8 +17,10 @@ pub struct Facts<'a> {
     /// Of everybody: whoever they belong to, bound pods use their node.
     pub pods: Vec<&'a Pod>,
     pub servers: Vec<Server>,
-    pub quotas: Quotas,
+    pub accounts: Accounts,
     pub unfit: Refusals,
+    /// For what is recorded of them.
+    pub flavors: Vec<&'a DevServerFlavor>,
 }
 
 /// A server as the queue sees it.
@@ -57,11 +59,36 @@ pub enum Want {
     Rest,
 }
 
-/// Limits by who holds them. Whoever is not here has none.
+/// Those who hold servers. Whoever is not here has no limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Quotas {
-    pub users: BTreeMap<UserName, Quota>,
-    pub teams: BTreeMap<TeamName, Quota>,
+pub struct Accounts {
+    pub users: BTreeMap<UserName, Account>,
+    pub teams: BTreeMap<TeamName, Account>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    pub quota: Quota,
+    /// Its part of the cluster relative to the others.
+    pub weight: u32,
+    /// How many devices above its quota it may borrow; nothing for as many as are idle.
+    pub borrow: Option<u32>,
+    /// What it used lately, as it was stored.
+    pub usage: Option<Usage>,
+}
+
+impl Account {
+    /// One like any other, that never borrows.
+    pub fn of(quota: Quota, usage: Option<Usage>) -> Self {
+        Self { quota, weight: 1, borrow: Some(0), usage }
+    }
+}
+
+/// A user or a team.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    User(UserName),
+    Team(TeamName),
 }
 
 impl Facts<'_> {
@@ -90,6 +117,21 @@ impl Server {
 
     pub(super) fn rests(&self) -> bool {
         self.want == Want::Rest || self.ended
+    }
+
+    /// When it has to begin to stop for somebody with a better right.
+    pub(super) fn gives_way_at(&self) -> Option<Timestamp> {
+        Some(self.admission.as_ref().filter(|_| self.is_granted())?.gives_way_at.as_ref()?.0)
+    }
+
+    /// Whether that time has come.
+    pub(super) fn gives_way(&self, now: Timestamp) -> bool {
+        self.gives_way_at().is_some_and(|at| at <= now)
+    }
+
+    pub(super) fn holders(&self) -> impl Iterator<Item = Holder> {
+        let team = self.team.clone().map(Holder::Team);
+        [Holder::User(self.owner.clone())].into_iter().chain(team)
     }
 
     pub(super) fn turn(&self) -> Turn<'_> {

@@ -7,8 +7,10 @@ use odc_api::time::stored;
 use odc_api::v1alpha1::{Admission, Priority, Quota};
 use serde_json::json;
 
-use super::{Decision, Facts, Plan, Policy, Quotas, Refusals, Request, Server, Want, What, plan};
+use super::outlook::Outlook;
+use super::{Account, Accounts, Decision, Facts, Plan, Planner, Policy, Refusals, Request, Server, Want, What};
 use crate::amounts::Amounts;
+use crate::scheduler;
 use crate::seen::{Effect, Node, Pod, Readiness, Taint};
 
 pub(crate) const GPU: &str = "nvidia.com/gpu";
@@ -172,7 +174,7 @@ pub(crate) struct Cluster {
     pub nodes: Vec<Node>,
     pub pods: Vec<Pod>,
     pub servers: Vec<Server>,
-    pub quotas: Quotas,
+    pub accounts: Accounts,
     pub unfit: Refusals,
     pub policy: Policy,
     pub now: Timestamp,
@@ -185,9 +187,14 @@ impl Cluster {
             nodes: nodes.into_iter().collect(),
             pods: Vec::new(),
             servers: Vec::new(),
-            quotas: Quotas::default(),
+            accounts: Accounts::default(),
             unfit: Refusals::default(),
-            policy: Policy { epoch: 2, ..Policy::default() },
+            // Nobody's share counts, so that the order is that of arrival.
+            policy: Policy {
+                epoch: 2,
+                queue: scheduler::Policy { share_step: i64::MAX, ..scheduler::Policy::default() },
+                ..Policy::default()
+            },
             now: time(3_600),
         }
     }
@@ -214,12 +221,12 @@ impl Cluster {
     }
 
     pub(crate) fn user_quota(mut self, user: &str, quota: Quota) -> Self {
-        self.quotas.users.insert(user.parse().unwrap(), quota);
+        self.accounts.users.insert(user.parse().unwrap(), Account::of(quota, None));
         self
     }
 
     pub(crate) fn team_quota(mut self, team: &str, quota: Quota) -> Self {
-        self.quotas.teams.insert(team.parse().unwrap(), quota);
+        self.accounts.teams.insert(team.parse().unwrap(), Account::of(quota, None));
         self
     }
 
@@ -228,13 +235,26 @@ impl Cluster {
             nodes: self.nodes.iter().collect(),
             pods: self.pods.iter().collect(),
             servers: self.servers.clone(),
-            quotas: self.quotas.clone(),
+            accounts: self.accounts.clone(),
             unfit: self.unfit.clone(),
+            flavors: vec![],
         }
     }
 
+    /// Of a leader that has just begun.
     pub(crate) fn plan(&self) -> Plan {
-        plan(&self.world(), &self.policy, self.now)
+        self.plan_with(&mut Planner::default())
+    }
+
+    /// How the queue stands after that.
+    pub(crate) fn outlook(&self) -> Outlook {
+        let mut planner = Planner::default();
+        self.plan_with(&mut planner);
+        planner.outlook().clone()
+    }
+
+    pub(crate) fn plan_with(&self, planner: &mut Planner) -> Plan {
+        planner.plan(&self.world(), &self.policy, self.now, &mut |_| ())
     }
 
     /// The same after the plan was carried out.
@@ -276,6 +296,8 @@ pub(crate) fn told(decision: &Decision) -> String {
         What::Release => format!("release {name}"),
         What::Revoke(reason) => format!("revoke {name}{place} {reason}: {message}"),
         What::Grant => format!("grant {name} on {}", admission.nodes.join(", ")),
+        What::Preempt => format!("preempt {name}: {message}"),
+        What::Book => format!("book {name}"),
         What::Wait => format!("wait {name}{place} {}: {message}", admission.reason.as_deref().unwrap_or_default()),
     }
 }

@@ -12,13 +12,13 @@ use crate::scheduler::{self, Eta, Event, Forecast, Promises, State, Wait, World}
 
 #[derive(Clone, Debug, Default)]
 pub struct Outlook {
-    world: World,
-    forecast: Forecast,
+    pub(super) world: World,
+    pub(super) forecast: Forecast,
     waits: Vec<Wait>,
     etas: BTreeMap<String, Eta>,
     policy: scheduler::Policy,
     /// When it was so.
-    at: i64,
+    pub(super) at: i64,
 }
 
 /// A server that waits, as it stands now.
@@ -45,17 +45,10 @@ pub enum Prospect {
 }
 
 impl Outlook {
-    /// From a world in which everything that was granted has started.
-    pub(super) fn new(
-        world: World,
-        mut forecast: Forecast,
-        waits: Vec<Wait>,
-        policy: scheduler::Policy,
-        now: Timestamp,
-    ) -> Self {
-        let at = now.as_second();
-        let etas = etas(&world, &mut forecast, &waits, &policy, at);
-        Self { world, forecast, waits, etas, policy, at }
+    /// Takes note of who waits, in a world in which everything that was granted has started.
+    pub(super) fn look(&mut self, waits: Vec<Wait>, policy: scheduler::Policy, at: i64) {
+        self.etas = etas(&self.world, &mut self.forecast, &waits, &policy, at);
+        (self.waits, self.policy, self.at) = (waits, policy, at);
     }
 
     pub(super) fn world(&self) -> &World {

@@ -178,8 +178,8 @@ proptest! {
         let after = cluster.clone().after(&plan);
         for decision in plan.decisions.iter().filter(|decision| decision.what == What::Grant) {
             let server = find(&after, decision);
-            let user = cluster.quotas.users.get(&server.owner);
-            let team = server.team.as_ref().and_then(|team| cluster.quotas.teams.get(team));
+            let user = cluster.accounts.users.get(&server.owner).map(|account| &account.quota);
+            let team = server.team.as_ref().and_then(|team| cluster.accounts.teams.get(team)).map(|account| &account.quota);
             let of_user = |other: &&Server| other.owner == server.owner;
             let of_team = |other: &&Server| other.team == server.team;
             let all: Vec<(&Quota, Vec<&Server>)> = [

@@ -44,6 +44,8 @@ pub(super) enum Cause<'a> {
     Refused { node: &'a str, pod: &'a Pod },
     /// Others have the room: another leader granted it too, or other people's pods took it.
     Crowded(&'a str),
+    /// It gave way to somebody with a better right.
+    GaveWay,
 }
 
 pub(super) fn review<'a>(world: &'a Facts<'a>, policy: &Policy, now: Timestamp) -> Review<'a> {
@@ -64,6 +66,8 @@ pub(super) fn review<'a>(world: &'a Facts<'a>, policy: &Policy, now: Timestamp) 
         } else if let Some(cause) = broken(&grant, &bound, policy, now) {
             review.refused.extend(refusals(&grant, &bound, policy, now));
             review.revoked.insert(&grant.server.uid, cause);
+        } else if grant.server.gives_way(now) {
+            review.give_way(&grant);
         } else {
             review.again = review.again.or(until_refused(&grant, policy, now));
             unproven.push(grant);
@@ -81,6 +85,16 @@ impl<'a> Review<'a> {
     fn rest(&mut self, grant: &Grant<'a>) {
         if grant.deserted {
             self.released.insert(&grant.server.uid);
+        } else {
+            self.room.reserve(grant);
+            self.kept.push(Held::of(grant));
+        }
+    }
+
+    /// The same for one that has to leave and wants to stay: it gets its place in the queue back.
+    fn give_way(&mut self, grant: &Grant<'a>) {
+        if grant.deserted {
+            self.revoked.insert(&grant.server.uid, Cause::GaveWay);
         } else {
             self.room.reserve(grant);
             self.kept.push(Held::of(grant));
@@ -177,6 +191,7 @@ impl Cause<'_> {
         match self {
             Self::Gone(_) | Self::Lost(_) => Reason::NodeLost,
             Self::Refused { .. } | Self::Crowded(_) => Reason::Unschedulable,
+            Self::GaveWay => Reason::Preempted,
         }
     }
 
@@ -187,6 +202,7 @@ impl Cause<'_> {
             Self::Refused { node, pod } if pod.is_over() => format!("Node {node} ended the pod: {}.", words(pod)),
             Self::Refused { node, pod } => format!("Node {node} did not take the pod: {}.", words(pod)),
             Self::Crowded(node) => format!("Others took the room on node {node} before the server could start there."),
+            Self::GaveWay => "It gave way to somebody with a better right and is back in its old place.".to_owned(),
         }
     }
 }

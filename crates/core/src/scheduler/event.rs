@@ -231,7 +231,7 @@ impl Ask {
 
     /// What a second of it costs in fair shares, in thousandths of a device. Where there are no devices, sixteen cores
     /// count as one, so that CPU servers have shares too.
-    pub(super) fn cost(&self) -> i64 {
+    pub(crate) fn cost(&self) -> i64 {
         match self.devices() {
             0 => self.in_all(self.each.cpu.max(0) / 16),
             devices => devices.saturating_mul(1_000),

@@ -112,6 +112,15 @@ fn part(lifetime: i64, stayed: i64) -> i64 {
 }
 
 impl Stays {
+    pub fn counts(&self) -> &[u32] {
+        &self.0
+    }
+
+    /// Nothing if there are not as many as there are parts.
+    pub fn of(counts: &[u32]) -> Option<Self> {
+        counts.try_into().ok().map(Self)
+    }
+
     fn count(&mut self, part: i64) {
         count(&mut self.0, PARTS.partition_point(|upto| *upto < part));
     }
@@ -168,6 +177,16 @@ pub struct Given {
 }
 
 impl Promises {
+    /// The histogram of waits, where it is read, how many were given, and kept.
+    pub fn parts(&self) -> (&[u32], &[i32], u32, [u32; 2]) {
+        (&self.ratios, &self.levels, self.given, self.kept)
+    }
+
+    /// Nothing if the histogram has not as many parts as it should.
+    pub fn of(ratios: &[u32], levels: &[i32], given: u32, kept: [u32; 2]) -> Option<Self> {
+        Some(Self { ratios: ratios.try_into().ok()?, levels: levels.try_into().ok()?, given, kept })
+    }
+
     /// What to promise where so long a wait is expected, and by the plan it is at most `most`. Others with better rights may
     /// come, which the plan does not know and experience does: so only the promise of 50 % ends there.
     pub fn give(&self, expected: i64, most: Option<i64>) -> Given {

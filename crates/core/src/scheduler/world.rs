@@ -174,6 +174,15 @@ impl World {
         self.names.values().filter_map(|at| Some(&self.place(*at)?.node))
     }
 
+    /// As they were told, and those whose servers were.
+    pub fn users(&self) -> impl Iterator<Item = &Account> {
+        self.users.all().map(|(_, purse)| &purse.account)
+    }
+
+    pub fn teams(&self) -> impl Iterator<Item = &Account> {
+        self.teams.all().map(|(_, purse)| &purse.account)
+    }
+
     pub fn record(&self, flavor: &str) -> Option<&Record> {
         self.records.get(flavor)
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::job::{Job, Outcome, Overtaken, Run};
-use super::run::{Simulation, Step};
-use crate::scheduler::{Cause, Plan, Wait};
+use super::run::Simulation;
+use crate::scheduler::{Cause, Plan, Step, Wait};
 
 impl Simulation<'_> {
     pub(super) fn plan(&mut self) {

@@ -60,7 +60,16 @@ impl Simulation<'_> {
                 let plan_of_then = self.world.plan(&self.policy, plan.now);
                 self.count(&plan_of_then, plan.now);
                 self.changed = false;
+                if let Some(there) = &plan.decided {
+                    let here: Vec<String> = plan_of_then.decided(plan.now).collect();
+                    if here != *there {
+                        let words =
+                            |lines: &[String]| if lines.is_empty() { "nothing".into() } else { lines.join("; ") };
+                        return Err(Error::Otherwise { line, here: words(&here), there: words(there) });
+                    }
+                }
             }
+            What::Policy(policy) => self.policy = *policy,
         }
         Ok(())
     }

@@ -7,14 +7,7 @@ use super::job::{Job, Outcome};
 use super::report::Report;
 use super::totals::{self, Counts};
 use super::trace::{self, Error, Line};
-use crate::scheduler::{Event, Forecast, Plan, Policy, Service, World};
-
-/// What is done, for whoever wants to record it.
-#[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
-    Told { now: i64, event: &'a Event },
-    Planned { now: i64, plan: &'a Plan },
-}
+use crate::scheduler::{Event, Forecast, Policy, Service, Step, World};
 
 /// How the simulation is run.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use odc_api::v1alpha1::Priority;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::amounts::Amounts;
-use crate::scheduler::{self, Event};
+use crate::scheduler::{self, Event, Policy, Step};
 
 /// The label that says in which zone a node is.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
@@ -38,9 +38,18 @@ pub enum What {
     Event(Box<Event>),
     /// Where a recording made a plan.
     Plan(Plan),
+    /// The rules from here on.
+    Policy(Policy),
 }
 
 impl Line {
+    /// For one that is decided anew by other rules.
+    pub fn forget_what_was_decided(&mut self) {
+        if let What::Plan(plan) = &mut self.what {
+            plan.decided = None;
+        }
+    }
+
     /// Whether both describe the same thing, so that one can stand for the other.
     pub fn is_about(&self, other: &Self) -> bool {
         match (&self.what, &other.what) {
@@ -56,7 +65,7 @@ impl Line {
 
 /// The keys of a line, for those who misspell one.
 const KINDS: &str =
-    "node, flavor, team, user, request, cancel, extend, nodeDown, nodeUp, cordon, uncordon, event or plan";
+    "node, flavor, team, user, request, cancel, extend, nodeDown, nodeUp, cordon, uncordon, event, plan or policy";
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -169,6 +178,19 @@ pub struct Extend {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Plan {
     pub now: i64,
+    /// What was decided, to be compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Vec<String>>,
+}
+
+/// The line of a recording that says this was done.
+pub fn recorded(step: Step<'_>) -> Value {
+    match step {
+        Step::Told { now, event } => json!({"t": now, "event": event}),
+        Step::Planned { now, plan } => {
+            json!({"t": now, "plan": Plan { now, decided: Some(plan.decided(now).collect()) }})
+        }
+    }
 }
 
 fn one() -> u32 {
@@ -196,6 +218,8 @@ pub enum Error {
     },
     #[error("line {line}: {kind} {name} is not known; it must come on a line before")]
     Unknown { line: usize, kind: &'static str, name: String },
+    #[error("line {line}: other things are decided than were recorded: {here}, not {there}")]
+    Otherwise { line: usize, here: String, there: String },
     #[error("line {line}: there is a request {id} already")]
     Twice { line: usize, id: String },
     #[error("line {line} is of time {t}, before the line above it, of {before}; sort the trace by `t`")]
@@ -246,6 +270,7 @@ fn what(line: usize, kind: &str, content: Value) -> Result<What, Error> {
         "uncordon" => What::Uncordon(of(line, kind, content)?),
         "event" => What::Event(of(line, kind, content)?),
         "plan" => What::Plan(of(line, kind, content)?),
+        "policy" => What::Policy(of(line, kind, content)?),
         other => return Err(Error::Kind { line, found: format!("`{other}`") }),
     })
 }

@@ -1,7 +1,8 @@
 //! Traces in virtual time.
 
+use odc_core::scheduler::Step;
 use odc_core::scheduler::{Policy, Right};
-use odc_core::sim::{self, Options, Outcome, Report, Step, convert};
+use odc_core::sim::{self, Options, Outcome, Report, convert};
 use serde_json::json;
 
 fn play(text: &str, policy: &Policy) -> (Report, Vec<String>, String) {

@@ -25,7 +25,7 @@ pub struct Live(pub Arc<Context>);
 
 impl Live {
     fn outlook(&self) -> Arc<Outlook> {
-        self.0.outlook.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.plans.lock().unwrap_or_else(PoisonError::into_inner).outlook()
     }
 
     /// What would become of such a server, asked for by the user of a namespace.

@@ -73,7 +73,7 @@ words! {
         Unsatisfiable,
         /// The grant was taken back: its nodes could not take the pods.
         Unschedulable,
-        /// The grant was taken back for someone with a better right.
+        /// Someone with a better right needs its place: it stops in order and waits again, in its old place.
         Preempted,
 
         // PodsReady, Ready

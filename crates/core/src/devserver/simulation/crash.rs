@@ -170,6 +170,17 @@ fn it_hibernates() {
 }
 
 #[test]
+fn it_gives_way_to_somebody_else() {
+    for server in [disk(), gang()] {
+        both_speeds(&running(server.clone()), &[Event::AskedAway(0)]);
+        converges(&running(server), |cluster| {
+            cluster.happens(&[Event::AskedAway(30)]);
+            cluster.pass(minutes(1));
+        });
+    }
+}
+
+#[test]
 fn idleness_puts_it_to_sleep() {
     // What the operator heard of the agent is lost with it, so the signal comes again until it was heard.
     for server in [disk(), gang()] {

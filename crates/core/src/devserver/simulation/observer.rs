@@ -122,7 +122,8 @@ impl Cluster {
         let lost = nodes.any(|node| self.is_lost(node));
         let keyless = self.secret.is_none();
         self.check_asked(target, lost);
-        let fine = spec.desired != Desired::Running || asleep || stopping || !of_run || lost || keyless;
+        let gives_way = admission.gives_way_at.as_ref().is_some_and(|at| at.0 <= self.now);
+        let fine = spec.desired != Desired::Running || asleep || stopping || !of_run || lost || keyless || gives_way;
         assert!(fine, "{} is stopped for no reason: {status:#?}", target.name);
         if target.grace == Some(0) {
             let gone = pod.seen.node.as_ref().is_some_and(|node| self.is_lost(node));

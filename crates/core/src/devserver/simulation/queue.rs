@@ -43,11 +43,13 @@ impl Cluster {
         let wish = self.request.check(|checked| wish(server, checked, pods_left, &settings, self.now));
         let old = server.status.as_ref().and_then(|status| status.admission.clone()).unwrap_or_default();
         if granted(server.status.as_ref()).is_some() {
-            let taken = Admission { nodes: vec![], granted_at: None, ..old.clone() };
+            let taken = Admission { nodes: vec![], granted_at: None, gives_way_at: None, ..old.clone() };
             if wish == Wish::Rest {
                 return (!pods_left).then_some((Did::Release, taken));
             }
-            let (reason, message) = self.broken(&old)?;
+            let gave_way = old.gives_way_at.as_ref().is_some_and(|at| at.0 <= self.now) && !pods_left;
+            let gave_way = gave_way.then(|| (Reason::Preempted, "It gave way.".to_owned()));
+            let (reason, message) = self.broken(&old).or(gave_way)?;
             let reason = Some(reason.to_string());
             return Some((Did::Revoke, Admission { reason, message: Some(message.as_str().into()), ..taken }));
         }
@@ -66,6 +68,20 @@ impl Cluster {
         let granted_at = Some(time(self));
         let run = old.run + 1;
         Some((Did::Grant, Admission { run, nodes, granted_at, reason: None, message: None, ..old }))
+    }
+
+    /// Somebody with a better right asks for its place, and it has so long to leave.
+    pub(super) fn asked_away(&mut self, within: Duration) {
+        if granted(self.server().status.as_ref()).is_none() {
+            return;
+        }
+        let at = odc_api::time::stored(self.now.saturating_add(within).unwrap());
+        let status = self.request.server.status.get_or_insert_default();
+        let admission = status.admission.get_or_insert_default();
+        admission.gives_way_at.get_or_insert(at);
+        (admission.reason, admission.message) =
+            (Some(Reason::Preempted.to_string()), Some("Somebody needs its place.".into()));
+        self.touch();
     }
 
     fn is_ready(&self, name: &str) -> bool {
@@ -98,7 +114,8 @@ impl Cluster {
         let booked = self.server().spec.scheduling.not_before.as_ref().map(|at| at.0);
         // A lifetime that is over is nothing to run for.
         let over = self.status().expires_at.map(|at| at.0.saturating_add(settings().expiry_grace).unwrap());
-        lost.chain(refused).chain(booked).chain(over).filter(|at| *at > self.now).min()
+        let gives_way = self.status().admission.and_then(|admission| admission.gives_way_at).map(|at| at.0);
+        lost.chain(refused).chain(booked).chain(over).chain(gives_way).filter(|at| *at > self.now).min()
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) enum Event {
     Use,
     /// Nobody used it, or its node is to be emptied.
     Sleep(HibernationCause),
+    /// The queue wants it to leave within so many seconds.
+    AskedAway(u64),
     DeletePod(usize),
     StripOwner(usize),
     Evict(usize),
@@ -63,6 +65,7 @@ impl Cluster {
             }
             Event::Use => self.used(),
             Event::Sleep(cause) => self.falls_idle(*cause),
+            Event::AskedAway(seconds) => self.asked_away(Duration::from_secs(*seconds)),
             Event::DeletePod(at) => {
                 if let Some(uid) = self.pods.get(*at).map(|pod| pod.seen.uid.clone()) {
                     self.remove_pod(&uid, None);
@@ -157,6 +160,7 @@ fn plain() -> impl Strategy<Value = Event> {
         2 => (30..600_u16).prop_map(Event::Lifetime),
         2 => Just(Event::Use),
         3 => prop_oneof![Just(Idle), Just(Drain)].prop_map(Event::Sleep),
+        2 => (0..180_u64).prop_map(Event::AskedAway),
         2 => (0..2_usize).prop_map(Event::DeletePod),
         2 => (0..2_usize).prop_map(Event::StripOwner),
         1 => (0..2_usize).prop_map(Event::Evict),

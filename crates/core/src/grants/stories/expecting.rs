@@ -32,8 +32,8 @@ fn carried_out(cluster: Cluster) -> Cluster {
 
 #[test]
 fn who_waits_is_told_when_to_expect_their_turn_and_when_at_the_latest() {
-    let plan = full().plan();
-    let latest = plan.outlook.eta("uid-waits").and_then(|eta| eta.latest);
+    let (plan, outlook) = (full().plan(), full().outlook());
+    let latest = outlook.eta("uid-waits").and_then(|eta| eta.latest);
     assert_eq!(latest, Some(time(2 * HOUR).as_second()));
     let (half, most) = eta(&full().after(&plan));
     assert!(0 < half && half <= most && half <= HOUR, "{half} {most}");
@@ -62,14 +62,14 @@ fn nothing_is_promised_where_nobody_knows_an_end() {
     let mut cluster = full();
     cluster.servers[0].ends = None;
     let plan = cluster.plan();
-    assert_eq!(plan.outlook.eta("uid-waits").map(|eta| eta.latest), None);
+    assert_eq!(cluster.outlook().eta("uid-waits").map(|eta| eta.latest), None);
     assert!(cluster.after(&plan).servers[1].admission.as_ref().unwrap().eta.is_none());
 }
 
 #[test]
 fn a_question_is_answered_as_a_request_would_be_and_changes_nothing() {
     let mut cluster = full();
-    let outlook = cluster.plan().outlook;
+    let outlook = cluster.outlook();
     let asked = Server { lifetime: Some(Duration::from_secs(600)), ..Server::test("asked", 100).gpus(4) };
     let Prospect::Later { position, eta, message, .. } = outlook.ask(&asked, cluster.now) else {
         panic!("there is no room")
@@ -79,17 +79,17 @@ fn a_question_is_answered_as_a_request_would_be_and_changes_nothing() {
     let latest = eta.and_then(|eta| eta.latest).unwrap();
     assert!(outlook.standings().iter().all(|standing| standing.server.id != "uid-asked"));
     cluster.servers.push(asked);
-    let real = cluster.plan().outlook;
+    let real = cluster.outlook();
     assert_eq!(real.eta("uid-asked").and_then(|eta| eta.latest), Some(latest));
 
-    let empty = Cluster::new([gpu_node("n1", 8)]).plan().outlook;
+    let empty = Cluster::new([gpu_node("n1", 8)]).outlook();
     assert_eq!(empty.ask(&Server::test("asked", 100), cluster.now), Prospect::Now);
 }
 
 #[test]
 fn everybody_stands_where_they_were_told() {
     let cluster = full().server("behind", |server| server.gpus(1));
-    let plan = cluster.plan();
-    let stand: Vec<_> = plan.outlook.standings().iter().map(|one| (one.server.id.clone(), one.position)).collect();
+    let outlook = cluster.outlook();
+    let stand: Vec<_> = outlook.standings().iter().map(|one| (one.server.id.clone(), one.position)).collect();
     assert_eq!(stand, [("uid-waits".to_owned(), Some(1)), ("uid-behind".to_owned(), Some(2))]);
 }

@@ -18,11 +18,13 @@ struct Mark<'a> {
     at: usize,
 }
 
-/// What was asked since, by the operator and the user. Counted apart are events, the Lease and flavors' statuses.
+/// What was asked since, by the operator and the user. Counted apart are events, the Lease, flavors' statuses and what the
+/// queue keeps of users and teams.
 struct Asked {
     writes: Vec<String>,
     reads: Vec<String>,
     flavors: usize,
+    kept: usize,
     events: usize,
 }
 
@@ -34,13 +36,14 @@ impl<'a> Mark<'a> {
     fn asked(&self) -> anyhow::Result<Asked> {
         let requests = self.stage.plane.requests()?;
         let ours = |request: &&Request| request.user == OPERATOR || request.agent == "odc-tests";
-        let mut asked = Asked { writes: vec![], reads: vec![], flavors: 0, events: 0 };
+        let mut asked = Asked { writes: vec![], reads: vec![], flavors: 0, kept: 0, events: 0 };
         for request in requests[self.at..].iter().filter(ours) {
             let line = format!("{} {}/{} {}", request.verb, request.resource, request.name, request.code);
             match request.resource.as_str() {
                 "leases" => {}
                 "events" => asked.events += 1,
                 "devserverflavors/status" => asked.flavors += 1,
+                "devserverusers/status" | "teams/status" => asked.kept += 1,
                 _ if request.is_write() => asked.writes.push(line),
                 _ if matches!(request.verb.as_str(), "get" | "list") && request.user == OPERATOR => {
                     asked.reads.push(line);
@@ -57,6 +60,7 @@ impl<'a> Mark<'a> {
         anyhow::ensure!(asked.writes.len() <= most, "{what} took more than {most} writes: {:#?}", asked.writes);
         anyhow::ensure!(asked.reads.is_empty(), "{what} read: {:#?}", asked.reads);
         anyhow::ensure!(asked.events <= 4, "{what} wrote {} events", asked.events);
+        anyhow::ensure!(asked.kept <= 1, "{what} wrote {} times what was used", asked.kept);
         Ok(())
     }
 }

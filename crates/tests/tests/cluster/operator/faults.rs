@@ -448,12 +448,12 @@ async fn another(stage: &Stage<'_>) -> anyhow::Result<(Apifault, Operator)> {
     Ok((proxy, operator))
 }
 
-fn signal(operator: &Operator, signal: Signal) -> anyhow::Result<()> {
+pub(super) fn signal(operator: &Operator, signal: Signal) -> anyhow::Result<()> {
     let pid = operator.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     Ok(kill_process(pid.context("it runs")?, signal)?)
 }
 
-async fn ended(operator: &mut Operator) -> anyhow::Result<ExitStatus> {
+pub(super) async fn ended(operator: &mut Operator) -> anyhow::Result<ExitStatus> {
     let ended = tokio::time::timeout(LIMIT, operator.child.wait()).await;
     Ok(ended.with_context(|| format!("it goes on:\n{}", operator.words()))??)
 }

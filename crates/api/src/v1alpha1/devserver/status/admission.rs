@@ -42,7 +42,25 @@ pub struct Admission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<Eta>,
 
-    /// Why the server waits, in one word; the reasons are those of the condition Admitted.
+    /// What was said first about the start. How well such promises are kept is counted from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promise: Option<StartPromise>,
+
+    /// The booked time is promised: from then on nodes are kept free for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub booked: Option<bool>,
+
+    /// When the server begins to stop because somebody with a better right needs its place; the message says by which
+    /// right. It goes back to the queue then, in its old place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gives_way_at: Option<Time>,
+
+    /// How often it had to give way. It never goes down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub preemptions: Option<u32>,
+
+    /// Why the server waits or has to give way, in one word; the reasons are those of the condition Admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub reason: Option<String>,
@@ -59,5 +77,22 @@ pub struct Eta {
     pub p50: Time,
 
     /// Nine of ten such waits end before this time.
+    pub p90: Time,
+}
+
+/// A promise as it was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StartPromise {
+    /// When it was given.
+    pub at: Time,
+
+    /// The start that was expected, before experience was asked.
+    pub expected: Time,
+
+    /// Half of such promises are kept.
+    pub p50: Time,
+
+    /// Nine of ten are.
     pub p90: Time,
 }

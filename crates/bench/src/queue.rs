@@ -1,0 +1,163 @@
+//! The queue from end to end, on a control plane with simulated nodes: many more requests than there is room for, of many
+//! teams and with short lives. How long until the last one is over, beside the time that all of them would take if every
+//! device were used all the while; and what a decision costs.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use kube::api::{Api, ListParams, PostParams};
+use odc_api::v1alpha1::{DevServer, DevServerUser, Phase};
+use odc_tests::odc::{self, Operator};
+use odc_tests::{ControlPlane, wait, with_control_plane};
+use serde_json::json;
+
+use crate::operator::{TOGETHER, memory, mib};
+
+const TEAMS: usize = 12;
+const NODES: usize = 64;
+const DEVICES: usize = 8;
+/// How many a team asks for, devices and seconds of each.
+const CLASSES: [(usize, usize, usize); 3] = [(70, 1, 20), (20, 4, 30), (10, 8, 40)];
+const LIMIT: Duration = Duration::from_secs(900);
+/// A goal: makespan by bound.
+const MOST: f64 = 1.15;
+
+struct Request {
+    name: String,
+    team: usize,
+    devices: usize,
+    seconds: usize,
+}
+
+/// All classes mixed, the same each time.
+fn requests() -> Vec<Request> {
+    let mut all = Vec::new();
+    for (class, (count, devices, seconds)) in CLASSES.into_iter().enumerate() {
+        for number in 0..count {
+            for team in 0..TEAMS {
+                let place = (number * 100 + class * 30) / count;
+                let name = format!("c{class}-{number}-{team}");
+                all.push((place, team, Request { name, team, devices, seconds }));
+            }
+        }
+    }
+    all.sort_by_key(|(place, team, _)| (*place, *team));
+    all.into_iter().map(|(.., request)| request).collect()
+}
+
+/// As it stands in `docs/scheduling.md`.
+pub(crate) async fn run() -> anyhow::Result<String> {
+    with_control_plane(async |plane| {
+        let directory = tempfile::tempdir()?;
+        odc::install(&plane.client).await?;
+        let operator = start(plane, directory.path()).await?;
+        let requests = requests();
+        let work: usize = requests.iter().map(|request| request.devices * request.seconds).sum();
+        let bound = work as f64 / (NODES * DEVICES) as f64;
+        let (began, cpu) = (Instant::now(), cpu(&operator)?);
+        stream::iter(&requests)
+            .map(Ok::<_, anyhow::Error>)
+            .try_for_each_concurrent(TOGETHER, async |request| create(plane, request).await)
+            .await?;
+        wait::until("all are over", LIMIT, async || {
+            // Nobody is asked for everything again and again: that would be a load of its own.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let over = over(plane).await?;
+            anyhow::ensure!(over >= requests.len(), "{over} of {} are", requests.len());
+            Ok(())
+        })
+        .await?;
+        let took = began.elapsed().as_secs_f64();
+        let spent = crate::queue::cpu(&operator)? - cpu;
+        let ratio = took / bound;
+        let mut report = String::new();
+        writeln!(
+            report,
+            "{} requests of {TEAMS} teams at once, {NODES} nodes of {DEVICES} devices: the last is over after {took:.0} s; all \
+             devices in use all the while would take {bound:.0} s. {ratio:.2} times the bound (goal: {MOST}).",
+            requests.len()
+        )?;
+        writeln!(
+            report,
+            "The operator used {:.1} ms of CPU for each, for the whole of its life, and {:.1} MiB.\n",
+            spent.as_secs_f64() * 1_000.0 / requests.len() as f64,
+            mib(memory(&operator)?)
+        )?;
+        anyhow::ensure!(ratio <= MOST, "{report}");
+        Ok(report)
+    })
+    .await
+}
+
+async fn start(plane: &ControlPlane, directory: &Path) -> anyhow::Result<Operator> {
+    let devices = DEVICES.to_string();
+    for number in 0..NODES {
+        let resources = [
+            ("cpu", "64"),
+            ("memory", "512Gi"),
+            ("ephemeral-storage", "1Ti"),
+            ("pods", "110"),
+            ("nvidia.com/gpu", devices.as_str()),
+        ];
+        plane.add_node(&format!("node-{number}"), &resources).await?;
+    }
+    let api = "odc.dev/v1alpha1";
+    let flavor = json!({"apiVersion": api, "kind": "DevServerFlavor", "metadata": {"name": "gpu"}, "spec": {
+        "default": true, "privilege": "Sudo", "device": {"resource": "nvidia.com/gpu", "perNode": DEVICES},
+        "resources": {"per": "Server", "cpu": "100m", "memory": "64Mi"}}});
+    odc::apply(&plane.client, &flavor).await?;
+    for team in 0..TEAMS {
+        let name = format!("t{team}");
+        let user = json!({"apiVersion": api, "kind": "DevServerUser", "metadata": {"name": name}, "spec": {}});
+        odc::apply(&plane.client, &user).await?;
+        let members = json!({"members": [name]});
+        let team = json!({"apiVersion": api, "kind": "Team", "metadata": {"name": name}, "spec": members});
+        odc::apply(&plane.client, &team).await?;
+    }
+    let kubeconfig = directory.join("operator.kubeconfig");
+    odc::with_token(&plane.kubeconfig, &odc::token(&plane.client).await?, &kubeconfig)?;
+    let operator = Operator::start(&kubeconfig, directory, &[("ODC_EXPIRY_GRACE", "0s")]).await?;
+    let users: Api<DevServerUser> = Api::all(plane.client.clone());
+    for team in 0..TEAMS {
+        let name = format!("t{team}");
+        wait::until("the users", Duration::from_secs(120), async || {
+            let status = users.get(&name).await?.status.unwrap_or_default();
+            let ready =
+                odc_api::v1alpha1::condition::holds(&status.conditions, odc_api::v1alpha1::condition::Type::Ready);
+            anyhow::ensure!(ready, "{name} is not ready");
+            Ok(())
+        })
+        .await?;
+        odc_local::cluster::takes_pods(&plane.client, &format!("dev-{name}")).await?;
+    }
+    Ok(operator)
+}
+
+async fn create(plane: &ControlPlane, request: &Request) -> anyhow::Result<()> {
+    let Request { name, team, devices, seconds } = request;
+    let servers: Api<DevServer> = Api::namespaced(plane.client.clone(), &format!("dev-t{team}"));
+    let server = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {
+        "team": format!("t{team}"), "count": devices, "lifetime": format!("{seconds}s"),
+        "home": {"ephemeral": "1Gi"}, "idle": {"action": "None"}}}))?;
+    servers.create(&PostParams::default(), &server).await?;
+    Ok(())
+}
+
+/// By the field that can be selected, so that only those that are over are sent.
+async fn over(plane: &ControlPlane) -> anyhow::Result<usize> {
+    let servers: Api<DevServer> = Api::all(plane.client.clone());
+    let selector = format!("status.phase={}", Phase::Expired);
+    Ok(servers.list_metadata(&ListParams::default().fields(&selector)).await?.items.len())
+}
+
+/// What it has used so far.
+fn cpu(operator: &Operator) -> anyhow::Result<Duration> {
+    let pid = operator.child.id().context("the operator runs")?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, rest) = stat.rsplit_once(')').context("a process has a name")?;
+    let ticks: u64 = rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
+    Ok(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second()))
+}
