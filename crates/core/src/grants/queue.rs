@@ -157,7 +157,7 @@ fn account(name: &str, quota: &Quota) -> Account {
     let limits = Limits {
         servers: quota.servers,
         devices: quota.devices.map(i64::from),
-        flavors: BTreeMap::new(),
+        flavors: quota.flavors.iter().map(|(flavor, most)| (flavor.clone(), i64::from(*most))).collect(),
         cpu: quota.cpu.map(Quantity::nanos),
         memory: quota.memory.map(Quantity::nanos),
     };

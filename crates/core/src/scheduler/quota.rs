@@ -1,12 +1,13 @@
 //! Quotas of users and teams, over time. They hold when something is granted; whoever has something keeps it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use super::event::Limits;
 use super::excess::{Excess, Limited, first_excess, flavor_excess};
 use super::later::MOST_TRIES;
 use super::order::Arrival;
+use super::pass::Slot;
 use super::purse::{Held, Purse};
 use super::steps::Steps;
 use super::world::Entry;
@@ -29,8 +30,8 @@ pub(super) struct Draft {
     /// What is held from now on, of those for whom a later start is planned or looked for.
     outlook: BTreeMap<Holder, Steps<Held>>,
     outlook_by_flavor: BTreeMap<(Holder, String), Steps<Held>>,
-    /// When the first planned start of somebody is.
-    first_planned: BTreeMap<Holder, i64>,
+    /// When those who are planned start.
+    starts: BTreeMap<Holder, BTreeSet<(i64, u32)>>,
     /// How many servers of the same holder came before, where servers are limited.
     before: BTreeMap<Holder, BTreeMap<u32, u32>>,
 }
@@ -77,17 +78,21 @@ impl Draft {
     }
 
     /// Counts a planned start.
-    pub fn plan(&mut self, world: &World, entry: &Entry, start: i64, span: i64) {
+    pub fn plan(&mut self, world: &World, at: u32, entry: &Entry, slot: &Slot) {
         for holder in limited(world, entry) {
-            let first = self.first_planned.entry(holder).or_insert(start);
-            *first = start.min(*first);
+            self.starts.entry(holder).or_default().insert((slot.start, at));
         }
-        self.hold(world, entry, (start, start.saturating_add(span)), true, Held::plus);
+        self.hold(world, entry, (slot.start, slot.until), true, Held::plus);
     }
 
     /// Takes a planned start back.
-    pub fn unplan(&mut self, world: &World, entry: &Entry, start: i64, span: i64) {
-        self.hold(world, entry, (start, start.saturating_add(span)), false, Held::minus);
+    pub fn unplan(&mut self, world: &World, at: u32, entry: &Entry, slot: &Slot) {
+        for holder in limited(world, entry) {
+            if let Some(starts) = self.starts.get_mut(&holder) {
+                starts.remove(&(slot.start, at));
+            }
+        }
+        self.hold(world, entry, (slot.start, slot.until), false, Held::minus);
     }
 
     fn hold(
@@ -216,7 +221,7 @@ impl Draft {
         span: i64,
         lent: Option<&Limited>,
     ) -> Option<Excess> {
-        let first = *self.first_planned.get(&holder)?;
+        let (first, _) = *self.starts.get(&holder)?.first()?;
         let limits = &world.purse(holder)?.account.limits;
         // What is lent now must be back when it is planned for.
         let from = if lent.is_some() { first } else { now };
@@ -260,14 +265,6 @@ impl Draft {
             if left > 0 { idle += left } else { borrowed -= left }
         }
         beyond <= idle - borrowed
-    }
-}
-
-impl World {
-    /// Whether a team holds more than its own, so that what its preemptible servers hold can be asked back.
-    pub(super) fn is_borrowing(&self, team: u32) -> bool {
-        let Some(purse) = self.teams.get(team) else { return false };
-        purse.account.limits.devices.is_some_and(|most| purse.held.devices > most)
     }
 }
 
