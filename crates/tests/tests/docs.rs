@@ -27,10 +27,12 @@ fn the_page_about_servers_shows_the_phases_as_they_are() {
 #[test]
 fn the_page_about_the_queue_has_every_reason_to_wait() {
     let page = page("docs/scheduling.md");
-    let rows: Vec<Vec<&str>> = page.lines().filter_map(|line| Some(line.strip_prefix('|')?.split('|').collect())).collect();
+    let rows: Vec<Vec<&str>> =
+        page.lines().filter_map(|line| Some(line.strip_prefix('|')?.split('|').collect())).collect();
     for reason in Reason::ALL {
         let word = format!("`{reason}`");
-        let about: Vec<_> = rows.iter().filter(|cells| cells.first().is_some_and(|cell| cell.contains(&word))).collect();
+        let about: Vec<_> =
+            rows.iter().filter(|cells| cells.first().is_some_and(|cell| cell.contains(&word))).collect();
         assert_eq!(about.is_empty(), !is_to_wait(*reason), "{reason}: {about:?}");
         // The reason, what it says, what to do.
         let whole = |cells: &&Vec<&str>| cells.len() == 4 && cells[..3].iter().all(|cell| !cell.trim().is_empty());

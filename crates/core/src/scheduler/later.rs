@@ -50,7 +50,7 @@ impl Pass<'_> {
         for node in &slot.nodes {
             let Some(place) = self.world.place(*node) else { continue };
             let kept = self.kept.entry(*node).or_insert_with(|| place.outlook());
-            kept.change(start, slot.until, |free| free.minus(&entry.server.ask.each));
+            kept.change(start, slot.until, |free| free.take(&entry.server.ask.each));
         }
         self.draft.plan(self.world, at, entry, &slot);
         self.planned.insert(at, slot);
@@ -62,7 +62,7 @@ impl Pass<'_> {
         let (slot, entry) = (self.planned.remove(&at)?, self.world.entry(at)?);
         for node in &slot.nodes {
             if let Some(kept) = self.kept.get_mut(node) {
-                kept.change(slot.start, slot.until, |free| free.plus(&entry.server.ask.each));
+                kept.change(slot.start, slot.until, |free| free.add(&entry.server.ask.each));
             }
         }
         self.draft.unplan(self.world, at, entry, &slot);

@@ -33,8 +33,8 @@ pub(super) struct Pass<'w> {
     pub kept: BTreeMap<u32, Steps<Amounts>>,
     /// Planned starts, by server.
     pub planned: BTreeMap<u32, Slot>,
-    /// The same as the look before found them.
-    before: BTreeMap<u32, Slot>,
+    /// The same as the last look found them that was not abandoned.
+    before: Option<BTreeMap<u32, Slot>>,
     /// Servers of which nobody knows when they can start, with the nodes that are kept for them as a whole.
     pub blocking: BTreeMap<u32, Vec<u32>>,
     pub blocked: BTreeSet<u32>,
@@ -96,7 +96,7 @@ pub(super) fn plan(world: &mut World, policy: &Policy, now: i64, promise: bool) 
         draft,
         kept: BTreeMap::new(),
         planned: BTreeMap::new(),
-        before: BTreeMap::new(),
+        before: None,
         blocking: BTreeMap::new(),
         blocked: BTreeSet::new(),
         granted: Vec::new(),
@@ -155,7 +155,7 @@ impl Pass<'_> {
                     }
                     self.given_up.clear();
                 }
-                self.before = std::mem::take(&mut self.planned);
+                self.before = Some(std::mem::take(&mut self.planned));
             } else {
                 self.abandoned += 1;
                 self.take_back(before);
@@ -224,9 +224,11 @@ impl Pass<'_> {
         !new.is_empty()
     }
 
-    /// Whether those who gave up asking others to leave should try again, because others did not give up.
+    /// Whether those who gave up asking others to leave should try again, because others did not give up, or everybody was
+    /// to start elsewhere then. The next plan would.
     fn ask_again(&mut self) -> bool {
-        let changed = self.claims.len() != self.settled && !self.given_up.is_empty();
+        let moved = self.claims.len() != self.settled || self.before.as_ref() != Some(&self.planned);
+        let changed = moved && !self.given_up.is_empty();
         self.settled = self.claims.len();
         if changed {
             self.given_up.clear();
@@ -350,13 +352,13 @@ impl Pass<'_> {
     fn grant(&mut self, at: u32, nodes: Vec<u32>, choice: Choice, backfilled: bool, borrowed: bool) {
         let Some(entry) = self.world.entry(at) else { return };
         let span = entry.server.span();
-        self.draft.grant(self.world, entry, self.now, span);
+        self.draft.grant(self.world, at, entry, self.now);
         let each = entry.server.ask.each.clone();
         let end = entry.server.lifetime.map(|_| self.now.saturating_add(span));
         for node in &nodes {
             self.world.change_at(*node, |place| place.put(at, &each, end));
             if let Some(kept) = self.kept.get_mut(node) {
-                kept.change(i64::MIN, end.unwrap_or(i64::MAX), |free| free.minus(&each));
+                kept.change(i64::MIN, end.unwrap_or(i64::MAX), |free| free.take(&each));
             }
         }
         self.granted.push(Granted { server: at, nodes, choice, backfilled, borrowed });
@@ -380,7 +382,7 @@ impl Pass<'_> {
         self.draft = Draft::new(self.world);
         for granted in &self.granted {
             if let Some(entry) = self.world.entry(granted.server) {
-                self.draft.grant(self.world, entry, self.now, entry.server.span());
+                self.draft.grant(self.world, granted.server, entry, self.now);
             }
         }
         self.stopped.iter_mut().for_each(|stopped| *stopped = None);
@@ -388,7 +390,10 @@ impl Pass<'_> {
 
     /// Where and when a server was to start so far.
     pub(super) fn remembered(&self, at: u32) -> Option<&Slot> {
-        self.before.get(&at).or_else(|| self.world.promised.slot(at))
+        match &self.before {
+            Some(before) => before.get(&at),
+            None => self.world.promised.slot(at),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::node::NOW;
 use super::order::Right;
 use super::pass::Pass;
 use super::plan::Preemption;
+use super::quota::Holder;
 use super::shape::Shape;
 use super::steps::Steps;
 use super::world::Entry;
@@ -136,16 +137,16 @@ impl Pass<'_> {
         urgent.then_some(Right::Priority)
     }
 
-    /// Whether a team holds more than its own when all have left who were asked to.
+    /// Whether a team holds more than its own when all have started who are to, and all have left who were asked to.
     fn borrows_still(&self, team: u32) -> bool {
         let Some(purse) = self.world.teams.get(team) else { return false };
-        let Some(most) = purse.account.limits.devices.filter(|most| purse.held.devices > *most) else { return false };
+        let held = purse.held.plus(self.draft.granted_to(Holder::Team(team))).devices;
+        let Some(most) = purse.account.limits.devices.filter(|most| held > *most) else { return false };
+        let leaves =
+            |at: u32, entry: &Entry| entry.server.running().is_some_and(|running| running.leaving) || self.is_asked(at);
         let runs = purse.runs.iter().filter_map(|at| Some((*at, self.world.entry(*at)?)));
-        let leaves = |at: u32, entry: &Entry| {
-            entry.server.running().is_some_and(|running| running.leaving) || self.is_asked(at)
-        };
-        let stay = runs.filter(|(at, entry)| !leaves(*at, entry));
-        stay.fold(0_i64, |held, (_, entry)| held.saturating_add(entry.need.devices)) > most
+        let leaving = runs.filter(|(at, entry)| leaves(*at, entry));
+        leaving.fold(held, |held, (_, entry)| held.saturating_sub(entry.need.devices)) > most
     }
 
     /// The cheapest set of servers whose leaving makes room for a server.
@@ -216,7 +217,7 @@ impl Pass<'_> {
             }
             let here = place.servers().find(|(server, _)| *server == victim).map(|(_, what)| what.clone());
             let here = here.unwrap_or_default();
-            outlook.change(free_at, entry.end.unwrap_or(i64::MAX), |free| free.plus(&here));
+            outlook.change(free_at, entry.end.unwrap_or(i64::MAX), |free| free.add(&here));
             who.push(victim);
             devices = devices.saturating_add(entry.need.devices);
         }

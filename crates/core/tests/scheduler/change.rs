@@ -5,7 +5,7 @@ use odc_core::scheduler::{Cause, Limits, Plan, Policy, Server, Service, State};
 use odc_core::sim::Dice;
 use proptest::prelude::*;
 
-use super::harness::{Harness, ZONE, amounts, node, server};
+use super::harness::{GPU, Harness, ZONE, amounts, node, server};
 
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -141,10 +141,9 @@ impl Harness {
             }
             Change::Close(at) => self.close(&format!("n{at}")),
             Change::Open(at) => self.open(&format!("n{at}")),
-            Change::Restart(at, after) => self.node(odc_core::scheduler::Node {
-                service: Service::Back(self.now + after),
-                ..node_at(*at)
-            }),
+            Change::Restart(at, after) => {
+                self.node(odc_core::scheduler::Node { service: Service::Back(self.now + after), ..node_at(*at) })
+            }
             Change::Others(at, gpus) => {
                 let others = if *gpus == 0 { odc_core::amounts::Amounts::default() } else { amounts(*gpus) };
                 self.node(odc_core::scheduler::Node { others, ..node_at(*at) });
@@ -179,6 +178,50 @@ impl Harness {
     }
 }
 
+/// For what goes wrong after a long time.
+impl Harness {
+    /// The same cluster with as few servers as still go wrong. Nothing if it does not go wrong from its facts alone.
+    pub fn fewest(&self) -> Option<Self> {
+        let goes_wrong = |harness: &Self| {
+            let anew = Self { world: harness.told_anew(), ..harness.clone() };
+            anew.clone().live(true).is_err().then_some(anew)
+        };
+        let mut few = goes_wrong(self)?;
+        for id in self.servers.keys() {
+            let mut fewer = few.clone();
+            fewer.remove(id);
+            few = goes_wrong(&fewer).unwrap_or(few);
+        }
+        Some(few)
+    }
+
+    /// What there is and what was promised, a line each.
+    pub fn facts(&self) -> String {
+        let nodes = self.nodes.values().map(|node| {
+            let (gpus, others) = (node.capacity.device(GPU), node.others.device(GPU));
+            format!("{} has {gpus}, others use {others}, {:?}", node.name, node.service)
+        });
+        let teams =
+            self.teams.values().map(|team| format!("{} {:?} {:?}", team.name, team.limits.devices, team.borrow));
+        let servers = self.servers.values().map(|server| {
+            let Server { id, owner, team, flavor, ask, priority, lifetime, queued, not_before, state, .. } = server;
+            let asks = format!("{}x{} {:?}", ask.each.device(GPU), ask.nodes, ask.topology);
+            let whose = format!("{owner} of {team:?} {flavor} {priority:?} preemptible {}", server.preemptible);
+            let state = match state {
+                State::Running(run) => {
+                    let nodes: Vec<&String> = run.on.iter().map(|(node, _)| node).collect();
+                    format!("on {nodes:?} {}..{:?} leaving {}", run.since, run.end, run.leaving)
+                }
+                other => format!("{other:?} since {queued} not before {not_before:?} booked {}", server.booked),
+            };
+            format!("{id}: {asks} for {lifetime:?}, {whose}, {state} unfit {:?}", server.unfit.keys())
+        });
+        let promises = self.world.promises().map(|promise| format!("{promise:?}"));
+        let lines = nodes.chain(teams).chain(servers).chain(promises);
+        format!("now {}\n{}", self.now, lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
 impl Come {
     fn random(dice: &mut Dice) -> Self {
         let gang = dice.roll(8) == 0;
@@ -210,4 +253,3 @@ impl Come {
         new
     }
 }
-

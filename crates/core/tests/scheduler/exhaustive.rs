@@ -132,7 +132,9 @@ fn nothing_goes_wrong_in_a_small_world_whatever_happens() {
     let (mut known, mut seen) = (BTreeSet::new(), 0);
     for _ in 0..events {
         let mut next = Vec::new();
-        for mut after in cases.iter().flat_map(|case| ALL.into_iter().filter_map(|happens| case.after(happens, requests))) {
+        for mut after in
+            cases.iter().flat_map(|case| ALL.into_iter().filter_map(|happens| case.after(happens, requests)))
+        {
             seen += 1;
             if known.insert(after.key()) {
                 after.check();

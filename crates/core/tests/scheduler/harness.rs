@@ -237,17 +237,31 @@ impl Harness {
         }
     }
 
-    /// The same facts told to a world that knows nothing else.
+    /// The same facts told to a world that knows nothing else: what is there, what was used, what was promised.
     pub fn told_anew(&self) -> World {
         let mut world = World::new();
-        let mut tell = |event| world.apply(event, self.policy.half_life, self.now);
+        let half_life = self.policy.half_life;
+        let mut tell = |event| world.apply(event, half_life, self.now);
         self.servers.values().rev().for_each(|server| tell(Event::Server(Box::new(server.clone()))));
         self.nodes.values().rev().for_each(|node| tell(Event::Node(node.clone())));
-        self.teams.values().for_each(|team| tell(Event::Team(team.clone())));
-        self.users.values().for_each(|user| tell(Event::User(user.clone())));
+        let teams: BTreeSet<&String> = self.servers.values().filter_map(|server| server.team.as_ref()).collect();
+        for name in teams.into_iter().chain(self.teams.keys()) {
+            let known = self.teams.get(name).cloned().unwrap_or_else(|| nobody(name));
+            tell(Event::Team(Account { used: self.world.used_by_team(name, half_life, self.now), ..known }));
+        }
+        let users: BTreeSet<&String> = self.servers.values().map(|server| &server.owner).collect();
+        for name in users.into_iter().chain(self.users.keys()) {
+            let known = self.users.get(name).cloned().unwrap_or_else(|| nobody(name));
+            tell(Event::User(Account { used: self.world.used_by_user(name, half_life, self.now), ..known }));
+        }
         self.world.promises().for_each(|promise| tell(Event::Promise(promise)));
         world
     }
+}
+
+/// An account nothing was said about.
+fn nobody(name: &str) -> Account {
+    Account { name: name.to_owned(), ..Account::default() }
 }
 
 pub fn running(server: &Server) -> Option<&Running> {

@@ -2,15 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use odc_core::scheduler::{Event, Plan, Policy, Server, Stop};
+use odc_core::scheduler::{Event, Plan, Policy, Promise, Server, Stop, World};
 use proptest::prelude::*;
 
 use super::change::{Change, NODES, any_change, start};
 use super::harness::{running, server, without_shares};
 
 /// What people are told, in words.
-fn told(plan: &Plan) -> Vec<(String, Option<u32>, Option<i64>, &'static str)> {
-    plan.waits.iter().map(|wait| (wait.id.clone(), wait.position, wait.start, wait.stop.word())).collect()
+fn told(world: &World, plan: &Plan) -> Vec<(String, Option<u32>, Option<i64>, String)> {
+    let mut explained = world.explained();
+    let told = plan.waits.iter().map(|wait| (wait.id.clone(), wait.position, wait.start, explained.why(wait).1));
+    told.collect()
+}
+
+/// What moved. Why it did is in what happened, which a world that is told of the outcome does not know.
+fn moved(plan: &Plan) -> Vec<(&str, i64, Option<i64>)> {
+    plan.moved.iter().map(|moved| (moved.id.as_str(), moved.from, moved.to)).collect()
+}
+
+fn promises(world: &World) -> BTreeMap<String, Promise> {
+    world.promises().map(|promise| (promise.id.clone(), promise)).collect()
 }
 
 proptest! {
@@ -20,16 +31,19 @@ proptest! {
     /// in another order.
     #[test]
     fn a_plan_depends_on_what_is_so_and_not_on_how_it_came_about(changes in prop::collection::vec(any_change(), 1..40)) {
-        let mut harness = start(without_shares());
+        let mut harness = start(Policy { depth: 6, ..Policy::default() });
         for (number, change) in changes.iter().enumerate() {
             harness.happen(number, change);
             let mut anew = harness.told_anew();
             let expect = anew.plan(&harness.policy, harness.now);
             let plan = harness.plan();
             prop_assert_eq!(&plan.grants, &expect.grants);
-            prop_assert_eq!(told(&plan), told(&expect));
             prop_assert_eq!(&plan.preemptions, &expect.preemptions);
             prop_assert_eq!(&plan.booked, &expect.booked);
+            prop_assert_eq!(plan.again, expect.again);
+            prop_assert_eq!(told(&harness.world, &plan), told(&anew, &expect));
+            prop_assert_eq!(moved(&plan), moved(&expect));
+            prop_assert_eq!(promises(&harness.world), promises(&anew));
             harness.carry_out(&plan);
         }
     }
