@@ -33,6 +33,7 @@ impl Pass<'_> {
         // Who is only here because of a promise that cannot be kept keeps no more than that.
         if found.is_none() && planned < self.policy.planned() {
             self.block(at);
+            self.reserve(at);
         }
         Ok(found.map(|slot| self.keep(at, slot)))
     }
@@ -87,6 +88,17 @@ impl Pass<'_> {
             from = start;
         }
         None
+    }
+
+    /// Keeps the quota of a server for which nodes are kept: what would they be kept for if others used it up?
+    fn reserve(&mut self, at: u32) {
+        let Some(entry) =
+            self.world.entry(at).filter(|_| self.blocking.get(&at).is_some_and(|nodes| !nodes.is_empty()))
+        else {
+            return;
+        };
+        let always = Slot { start: self.now, until: i64::MAX, nodes: Vec::new() };
+        self.draft.plan(self.world, at, entry, &always);
     }
 
     /// Keeps all nodes a server waits for, of which nobody knows when they are free.

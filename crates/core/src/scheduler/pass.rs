@@ -3,7 +3,8 @@
 //!
 //! What holds for every plan, and what tests check from outside:
 //!
-//! - A slot holds nodes, and quota of its user and team, for all of its time. Each is the earliest there is beside what
+//! - A slot holds nodes, and quota of its user and team, for all of its time; nodes kept for somebody with no known time hold
+//!   that quota too. Each is the earliest there is beside what
 //!   runs, what was granted, and the slots ahead of it; of equally early ones it is the one remembered. So it depends on
 //!   nothing behind it, and as long as nothing ahead takes more it can only become earlier.
 //! - The last look of a plan changes nothing: it grants nothing, asks nobody to leave, promises no booking. All that
@@ -45,8 +46,8 @@ pub(super) struct Pass<'w> {
     pub claims: Vec<Claim>,
     /// Those for whom somebody would leave in vain, as things are.
     pub given_up: BTreeSet<u32>,
-    /// How many claims there were when `given_up` was found.
-    settled: usize,
+    /// For whom others left when `given_up` was found.
+    settled: Vec<u32>,
     /// How many looks were abandoned.
     pub abandoned: usize,
     /// What stopped a server of each kind, and for how long it would have stayed. Room only shrinks in a look, so this
@@ -103,7 +104,7 @@ pub(super) fn plan(world: &mut World, policy: &Policy, now: i64, promise: bool) 
         booked: BTreeSet::new(),
         claims: Vec::new(),
         given_up: BTreeSet::new(),
-        settled: 0,
+        settled: Vec::new(),
         abandoned: 0,
         stopped,
     };
@@ -138,9 +139,9 @@ fn in_order(world: &mut World, policy: &Policy, now: i64) -> Vec<u32> {
 }
 
 impl Pass<'_> {
-    /// Looks until there is nothing more to decide. A grant can use up the quota of an earlier server that waits for nodes
-    /// with no known time; it then waits for the quota and no longer for its nodes. Those ahead of somebody for whom others
-    /// leave may use what is left of their room. And what people are told is what is so when all have started.
+    /// Looks until there is nothing more to decide. Those ahead of somebody for whom others leave may use what is left of
+    /// their room; who borrows does so after everybody else; a booking that is promised comes first; and what people are
+    /// told is what is so when all have started.
     fn settle(&mut self) -> Vec<Waiting> {
         loop {
             let before = self.granted.len();
@@ -188,8 +189,8 @@ impl Pass<'_> {
                     waits.push(None);
                 }
                 Verdict::Wait(stop, start) => {
-                    if self.is_in_vain(*at, start) {
-                        self.withdraw();
+                    if let Some(claim) = self.in_vain(*at, start) {
+                        self.withdraw(claim);
                         return None;
                     }
                     planned += usize::from(start.is_some());
@@ -227,9 +228,10 @@ impl Pass<'_> {
     /// Whether those who gave up asking others to leave should try again, because others did not give up, or everybody was
     /// to start elsewhere then. The next plan would.
     fn ask_again(&mut self) -> bool {
-        let moved = self.claims.len() != self.settled || self.before.as_ref() != Some(&self.planned);
+        let claimants = self.claimants();
+        let moved = claimants != self.settled || self.before.as_ref() != Some(&self.planned);
         let changed = moved && !self.given_up.is_empty();
-        self.settled = self.claims.len();
+        self.settled = claimants;
         if changed {
             self.given_up.clear();
         }

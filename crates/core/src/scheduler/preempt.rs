@@ -2,7 +2,7 @@
 //! their place back; and nobody is asked who would get it back at once.
 //!
 //! Whoever is asked leaves on paper at once, and everybody is looked at again: those ahead may use what is left of the
-//! room. If then somebody for whom others leave does not start when they are gone, the latest claim is withdrawn.
+//! room. A claim stands if then its server starts when all are gone, and nobody ahead of it starts later than before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,8 +20,10 @@ use crate::amounts::Amounts;
 /// Servers that leave for another one.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
-    pub by: u32,
+    by: u32,
     victims: Vec<Victim>,
+    /// When those ahead, and the server itself, are to start at the latest.
+    limits: BTreeMap<u32, i64>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,7 +65,10 @@ impl Pass<'_> {
             let victim = self.world.entry(server)?;
             Some(Victim { server, right: self.right_over(entry, victim)?, end: victim.end })
         });
-        Some(Claim { by: at, victims: victims.collect() })
+        let victims = victims.collect();
+        let planned = self.planned.iter().map(|(server, slot)| (*server, slot.start));
+        let granted = self.granted.iter().map(|granted| (granted.server, self.now));
+        Some(Claim { by: at, victims, limits: planned.chain(granted).chain([(at, free_at)]).collect() })
     }
 
     /// When those who are asked now are gone.
@@ -80,16 +85,25 @@ impl Pass<'_> {
         self.claims.push(claim);
     }
 
-    /// Whether others leave for a server that does not start for that.
-    pub(super) fn is_in_vain(&self, at: u32, start: Option<i64>) -> bool {
-        start.is_none_or(|start| start > self.all_gone()) && self.claims.iter().any(|claim| claim.by == at)
+    /// Which claim is in vain, or harms somebody ahead of it, because a server starts when it does.
+    pub(super) fn in_vain(&self, at: u32, start: Option<i64>) -> Option<usize> {
+        let later = |most: &i64| start.is_none_or(|start| start > *most);
+        self.claims.iter().rposition(|claim| claim.limits.get(&at).is_some_and(later))
     }
 
-    /// The latest claim was one too many.
-    pub(super) fn withdraw(&mut self) {
-        let Some(claim) = self.claims.pop() else { return };
-        self.given_up.insert(claim.by);
+    /// Nobody leaves for this claim. If it was the last one made, its server would only make it again.
+    pub(super) fn withdraw(&mut self, claim: usize) {
+        let last = claim + 1 == self.claims.len();
+        let claim = self.claims.remove(claim);
+        if last {
+            self.given_up.insert(claim.by);
+        }
         self.let_stay(&claim);
+    }
+
+    /// For whom others leave.
+    pub(super) fn claimants(&self) -> Vec<u32> {
+        self.claims.iter().map(|claim| claim.by).collect()
     }
 
     fn let_stay(&mut self, claim: &Claim) {

@@ -23,8 +23,7 @@ fn walk(number: u64) {
     let seed = (seed * 8 + number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     if let Some((step, wrong)) = go(seed, steps()).1 {
         let (before, _) = go(seed, step);
-        let few = before.fewest();
-        panic!("step {step} of seed {seed}: {wrong}\n{}", few.map_or_else(String::new, |few| few.facts()));
+        panic!("step {step} of seed {seed}: {wrong}\n{}", before.fewest().unwrap_or(before).facts());
     }
 }
 
