@@ -243,11 +243,11 @@ impl Pass<'_> {
         let by_quota = |(at, wait): (&u32, &Waiting)| matches!(wait, Some((Stop::Quota(_), _))).then_some(*at);
         let stopped: Vec<u32> = self.order.iter().zip(waits).filter_map(by_quota).collect();
         for at in stopped {
-            let due = |entry: &&Entry| {
+            let due = |entry: &Entry| {
                 let server = &entry.server;
                 server.preemptible && !server.barred && server.not_before.is_none_or(|at| at <= self.now)
             };
-            if self.world.entry(at).filter(due).is_none() {
+            if !self.world.entry(at).is_some_and(due) {
                 continue;
             }
             // What it would borrow now it need not have later.

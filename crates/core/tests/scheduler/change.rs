@@ -1,7 +1,8 @@
 //! What can happen to a cluster, as values: random ones for long walks, and ones that proptest makes smaller.
 
 use odc_api::v1alpha1::Priority;
-use odc_core::scheduler::{Cause, Limits, Plan, Policy, Server, Service, State};
+use odc_core::amounts::Amounts;
+use odc_core::scheduler::{Cause, Limits, Node, Plan, Policy, Server, Service, State};
 use odc_core::sim::Dice;
 use proptest::prelude::*;
 
@@ -142,11 +143,11 @@ impl Harness {
             Change::Close(at) => self.close(&format!("n{at}")),
             Change::Open(at) => self.open(&format!("n{at}")),
             Change::Restart(at, after) => {
-                self.node(odc_core::scheduler::Node { service: Service::Back(self.now + after), ..node_at(*at) })
+                self.node(Node { service: Service::Back(self.now + after), ..node_at(*at) });
             }
             Change::Others(at, gpus) => {
-                let others = if *gpus == 0 { odc_core::amounts::Amounts::default() } else { amounts(*gpus) };
-                self.node(odc_core::scheduler::Node { others, ..node_at(*at) });
+                let others = if *gpus == 0 { Amounts::default() } else { amounts(*gpus) };
+                self.node(Node { others, ..node_at(*at) });
             }
             Change::Quota(at, devices) => {
                 let borrow = [Some(8), None][*at];
