@@ -98,18 +98,33 @@ impl Amounts {
 
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
-        self.merge(other, i64::saturating_add)
+        let mut sum = self.clone();
+        sum.add(other);
+        sum
     }
 
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
-        self.merge(other, i64::saturating_sub)
+        let mut rest = self.clone();
+        rest.take(other);
+        rest
     }
 
     /// Of each resource the larger amount.
     #[must_use]
     pub fn or_more(&self, other: &Self) -> Self {
-        self.merge(other, Ord::max)
+        let mut larger = self.clone();
+        larger.merge(other, Ord::max);
+        larger.devices.retain(|(name, amount)| *amount > 0 || other.device(name) < 0);
+        larger
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.merge(other, i64::saturating_add);
+    }
+
+    pub fn take(&mut self, other: &Self) {
+        self.merge(other, i64::saturating_sub);
     }
 
     /// Whether all of `request` can be taken from this. What is not asked for may be overdrawn already.
@@ -122,18 +137,29 @@ impl Amounts {
             && request.devices().all(|(name, need)| enough(self.device(name), need))
     }
 
-    fn merge(&self, other: &Self, how: impl Fn(i64, i64) -> i64) -> Self {
-        let mut merged = Self {
-            cpu: how(self.cpu, other.cpu),
-            memory: how(self.memory, other.memory),
-            storage: how(self.storage, other.storage),
-            pods: how(self.pods, other.pods),
-            devices: Vec::new(),
-        };
-        for (name, _) in self.devices().chain(other.devices()) {
-            merged = merged.with_device(name, how(self.device(name), other.device(name)));
+    /// Changes each amount that the other one has; in place, as this is what a plan does most.
+    fn merge(&mut self, other: &Self, how: impl Fn(i64, i64) -> i64) {
+        self.cpu = how(self.cpu, other.cpu);
+        self.memory = how(self.memory, other.memory);
+        self.storage = how(self.storage, other.storage);
+        self.pods = how(self.pods, other.pods);
+        for (name, amount) in &other.devices {
+            match self.devices.binary_search_by(|(known, _)| known.cmp(name)) {
+                Ok(at) => {
+                    let merged = how(self.devices[at].1, *amount);
+                    self.devices[at].1 = merged;
+                    if merged == 0 {
+                        self.devices.remove(at);
+                    }
+                }
+                Err(at) => {
+                    let merged = how(0, *amount);
+                    if merged != 0 {
+                        self.devices.insert(at, (Arc::clone(name), merged));
+                    }
+                }
+            }
         }
-        merged
     }
 }
 

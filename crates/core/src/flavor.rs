@@ -33,11 +33,16 @@ struct Share {
     whole: bool,
 }
 
-/// Counts what bound pods and grants leave. Who waits is not looked at: a queue is no use.
+/// Counts what bound pods and grants leave. Who waits is not looked at: a queue is no use. Of a flavor in maintenance
+/// nothing is free, whatever nobody uses: the few who may try it know that they may.
 pub fn capacity(flavor: &DevServerFlavor, world: &Facts<'_>) -> Capacity {
     let room = Room::left(world);
     let places = room.all().map(|(_, place)| place).filter(|place| belongs(flavor, place));
-    let shares: Vec<Share> = places.map(|place| share(flavor, place)).collect();
+    let offered = |share: Share| match flavor.spec.maintenance {
+        Some(_) => Share { total: share.total, ..Share::default() },
+        None => share,
+    };
+    let shares: Vec<Share> = places.map(|place| offered(share(flavor, place))).collect();
     let sum = |amount: fn(&Share) -> i64| shares.iter().map(amount).fold(0, i64::saturating_add);
     let largest_block = shares.iter().map(|share| share.block).max().unwrap_or_default();
     Capacity {
@@ -149,7 +154,7 @@ fn smallest(flavor: &DevServerFlavor) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use odc_api::v1alpha1::Record;
+    use odc_api::v1alpha1::{Maintenance, Record};
 
     use super::*;
     use crate::grants::Want;
@@ -185,6 +190,16 @@ mod tests {
         let tainted = Node { taints: vec![taint("a:NoSchedule")], ..gpu_node("n1", 8) };
         check(&flavor, &gpus([tainted]), (0, 0, 0, 0, Unknown));
         check(&flavor, &gpus([gpu_node("n1", 8)]).pod(foreign("p", "n1", 8)), (8, 0, 0, 0, No));
+    }
+
+    #[test]
+    fn nothing_is_free_in_maintenance() {
+        let mut flavor = DevServerFlavor::test();
+        let cluster = gpus([gpu_node("n1", 8), gpu_node("n2", 8)]);
+        check(&flavor, &cluster, (16, 16, 8, 2, Schedulable::Yes));
+        let pause = Maintenance { message: "New drivers until noon.".into(), allow: vec!["ada".parse().unwrap()] };
+        flavor.spec.maintenance = Some(pause);
+        check(&flavor, &cluster, (16, 0, 0, 0, Schedulable::No));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod carry_out;
 mod cluster;
 pub mod convert;
+mod dice;
 mod happen;
 mod job;
 mod report;
@@ -13,6 +14,7 @@ mod run;
 mod totals;
 mod trace;
 
+pub use dice::Dice;
 pub use job::{Outcome, Overtaken, Promise, Request, Run};
 pub use report::{EtaCoverage, Report, Totals, Waits};
 pub use run::{Options, simulate};

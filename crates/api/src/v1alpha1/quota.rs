@@ -1,6 +1,9 @@
 //! Limits on what a user or team may hold at once.
 
+use std::collections::BTreeMap;
+
 use kube::KubeSchema;
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::Quantity;
@@ -18,6 +21,12 @@ pub struct Quota {
     #[schemars(range(min = 0, max = 1_000_000))]
     pub devices: Option<u32>,
 
+    /// How many devices of one flavor running servers may hold together, by the flavor's name. Flavors that are left out
+    /// have no limit of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "by_flavor_schema")]
+    pub flavors: BTreeMap<String, u32>,
+
     /// How much CPU running servers may request together, such as 64. Leave it out for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Quantity>,
@@ -29,4 +38,13 @@ pub struct Quota {
     /// How much disk space may be claimed together, such as 2Ti. Leave it out for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Quantity>,
+}
+
+/// A bounded map. Keys have no pattern, as those of label maps; one that is no flavor's name limits nothing.
+fn by_flavor_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 64,
+        "additionalProperties": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 1_000_000},
+    })
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use odc_api::v1alpha1::Priority;
 use odc_core::amounts::Amounts;
 use odc_core::scheduler::{Ask, Event, Node, Plan, Policy, Running, Server, State, World};
-
-use super::workload::Dice;
+use odc_core::sim::Dice;
 
 const PENDING: u32 = 50_000;
 const SIZES: [u32; 4] = [100, 500, 1_000, 5_000];
@@ -50,7 +49,7 @@ fn of(nodes: u32) -> (Duration, f64, Duration, usize) {
         for part in 0..4_u32 {
             let mut server = server(&format!("run-{node}-{part}"), 2, 1, &mut dice);
             let on = vec![(format!("node-{node:05}"), server.ask.each.clone())];
-            let end = Some(10_000 + i64::try_from(dice.roll(1_000_000)).unwrap_or_default());
+            let end = Some(10_000 + dice.number(1_000_000));
             server.state = State::Running(Running { on, since: 0, end, leaving: false });
             running.push(server.id.clone());
             world.apply(Event::Server(Box::new(server)), policy.half_life, 0);
@@ -115,10 +114,10 @@ fn server(id: &str, devices: i64, nodes: u32, dice: &mut Dice) -> Server {
         ask: Ask { nodes, each, device: Some("gpu".to_owned()), topology, ..Ask::default() },
         priority: if dice.roll(10) == 0 { Priority::High } else { Priority::Normal },
         preemptible: false,
-        queued: i64::try_from(dice.roll(3_600)).unwrap_or_default() - 3_600,
+        queued: dice.number(3_600) - 3_600,
         not_before: None,
         booked: false,
-        lifetime: Some(3_600 * (1 + i64::try_from(dice.roll(24)).unwrap_or_default())),
+        lifetime: Some(3_600 * (1 + dice.number(24))),
         preemptions: 0,
         unfit: std::collections::BTreeMap::new(),
         barred: false,

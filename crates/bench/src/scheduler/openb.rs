@@ -18,7 +18,9 @@ const LONGEST: i64 = 24 * 3_600;
 pub(super) struct Trace {
     nodes: Vec<(String, i64, String)>,
     pods: Vec<Pod>,
-    /// Stays of at most a day, of the later half of the pods in the order they came. The earlier half is for tuning.
+    /// Stays of at most a day, of the earlier and the later half of the pods in the order they came. The earlier half is for
+    /// tuning, the later one for nothing but the result.
+    pub earlier: Vec<Stay>,
     pub later: Vec<Stay>,
 }
 
@@ -37,9 +39,10 @@ pub(super) fn read(directory: &Path) -> anyhow::Result<Trace> {
     let nodes = table("nodes.csv")?.lines().skip(1).filter_map(node).collect();
     let mut pods: Vec<Pod> = table("pods.csv")?.lines().skip(1).filter_map(pod).collect();
     pods.sort_by_key(|pod| pod.came);
-    let later = pods.iter().skip(pods.len() / 2).map(|pod| pod.stay);
-    let later = later.filter(|stay| stay.seconds <= LONGEST).collect();
-    Ok(Trace { nodes, pods, later })
+    let stays = |pods: &[Pod]| pods.iter().map(|pod| pod.stay).filter(|stay| stay.seconds <= LONGEST).collect();
+    let (earlier, later) = pods.split_at(pods.len() / 2);
+    let (earlier, later) = (stays(earlier), stays(later));
+    Ok(Trace { nodes, pods, earlier, later })
 }
 
 fn node(line: &str) -> Option<(String, i64, String)> {

@@ -1,6 +1,6 @@
 //! Traces made from real or made-up stays, the same for the same seed.
 
-use odc_core::sim::{Line, read};
+use odc_core::sim::{Dice, Line, read};
 use serde_json::json;
 
 /// A stay: devices and seconds.
@@ -17,31 +17,22 @@ pub(super) struct Workload<'a> {
     /// What is asked for, of what there is, in hundredths.
     pub load: i64,
     pub seed: u64,
-    /// From this request on people stay only for a quarter of the time.
-    pub shift: Option<usize>,
+    /// From the middle on people behave otherwise.
+    pub shift: Option<Shift>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shift {
+    /// They stay only for a quarter of the time, and four times as many come.
+    LeaveEarly,
+    /// They stay as long as they may.
+    StayToTheEnd,
 }
 
 const PER_NODE: i64 = 8;
 const HOUR: i64 = 3_600;
 /// What people choose from.
 const PRESETS: [i64; 12] = [1, 2, 4, 8, 12, 24, 48, 72, 168, 336, 720, 2_160];
-
-/// A small source of numbers without pattern.
-pub(super) struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides.max(1)
-    }
-
-    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
-        let at = self.roll(u64::try_from(all.len()).ok()?);
-        all.get(usize::try_from(at).ok()?)
-    }
-}
 
 /// The next preset above a stay.
 pub(super) fn lifetime(stay: i64) -> i64 {
@@ -55,7 +46,7 @@ pub(super) fn made_up() -> Vec<Stay> {
     let sizes = [1, 1, 1, 1, 2, 2, 4, 8];
     let stay = |_| {
         let exponent = dice.roll(9);
-        let seconds = 300 * (1 << exponent) + i64::try_from(dice.roll(1_200)).unwrap_or_default();
+        let seconds = 300 * (1 << exponent) + dice.number(1_200);
         Stay { devices: *dice.pick(&sizes).unwrap_or(&1), seconds }
     };
     (0..4_000).map(stay).collect()
@@ -84,13 +75,18 @@ impl Workload<'_> {
         let mut dice = Dice(self.seed);
         let mut t = 0;
         for number in 0..self.requests {
+            let shift = self.shift.filter(|_| number >= self.requests / 2);
+            let between = if matches!(shift, Some(Shift::LeaveEarly)) { between / 4 } else { between };
             t += i64::try_from(dice.roll(2 * between + 1))?;
             let Some(stay) = dice.pick(self.stays).copied() else { break };
-            let shifted = self.shift.is_some_and(|from| number >= from);
-            let actual = if shifted { stay.seconds / 4 } else { stay.seconds }.max(1);
+            let actual = match shift {
+                None => stay.seconds,
+                Some(Shift::LeaveEarly) => stay.seconds / 4,
+                Some(Shift::StayToTheEnd) => lifetime(stay.seconds),
+            };
             let request = json!({
                 "id": format!("r{number}"), "user": format!("user-{}", dice.roll(24)), "flavor": "gpu",
-                "count": stay.devices, "lifetimeSeconds": lifetime(stay.seconds), "actualSeconds": actual,
+                "count": stay.devices, "lifetimeSeconds": lifetime(stay.seconds), "actualSeconds": actual.max(1),
             });
             add(json!({"t": t, "request": request}));
         }

@@ -180,7 +180,7 @@ pub(super) fn told_account(name: &str, account: &super::Account) -> Account {
     let limits = Limits {
         servers: quota.servers,
         devices: quota.devices.map(i64::from),
-        flavors: BTreeMap::new(),
+        flavors: quota.flavors.iter().map(|(flavor, most)| (flavor.clone(), i64::from(*most))).collect(),
         cpu: quota.cpu.map(Quantity::nanos),
         memory: quota.memory.map(Quantity::nanos),
     };

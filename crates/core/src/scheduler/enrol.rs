@@ -1,7 +1,7 @@
 //! Servers: told of, changed and forgotten, with everything that counts them.
 
 use super::World;
-use super::event::{Server, State, Used};
+use super::event::{Server, Service, State, Used};
 use super::purse::Held;
 use super::world::Entry;
 
@@ -14,19 +14,18 @@ impl World {
             return;
         }
         let before = self.ids.get(&server.id).copied();
-        if let (Some(old), Some(new)) = (before.and_then(|at| self.entry(at)), server.running()) {
-            let extended = old.server.running().is_some_and(|old| match (old.end, new.end) {
-                (Some(old), Some(new)) => new > old,
-                (old, new) => old.is_some() && new.is_none(),
-            });
-            if extended {
+        if let Some((at, old)) = before.and_then(|at| Some((at, self.entry(at)?))) {
+            let stays_longer = self.stays_longer(at, &old.server, &server);
+            let refused = server.unfit.keys().any(|node| !old.server.unfit.contains_key(node));
+            let same = is_same_request(&old.server, &server);
+            if stays_longer {
                 self.promised.somebody_stays_longer();
             }
-        }
-        if let Some(at) = before {
+            if refused {
+                self.promised.capacity_shrank();
+            }
             // Who asks for something else was promised something else.
-            let same = |old: &Entry| old.server.ask == server.ask && old.server.lifetime == server.lifetime;
-            if !self.entry(at).is_some_and(same) {
+            if !same {
                 self.promised.forget(at);
             }
             self.unlink(at, half_life, now);
@@ -40,6 +39,24 @@ impl World {
             at
         });
         self.link(at, server, half_life, now);
+    }
+
+    /// Whether a server holds its nodes for longer than was known, or holds some that nobody planned for it.
+    fn stays_longer(&self, at: u32, old: &Server, new: &Server) -> bool {
+        let Some(new) = new.running() else { return false };
+        let known = match old.running() {
+            Some(old) => Some(old.end.unwrap_or(i64::MAX)),
+            None => self.promised.granted_until(at),
+        };
+        known.is_none_or(|known| new.end.unwrap_or(i64::MAX) > known)
+    }
+
+    /// A booking is promised, or only on paper.
+    pub(super) fn set_booked(&mut self, at: u32, booked: bool) {
+        let slot = usize::try_from(at).ok().and_then(|at| self.entries.get_mut(at));
+        if let Some(entry) = slot.and_then(Option::as_mut) {
+            entry.server.booked = booked;
+        }
     }
 
     pub(super) fn remove_server(&mut self, id: &str, half_life: i64, now: i64) {
@@ -119,8 +136,15 @@ impl World {
         }
     }
 
-    /// Servers that should be gone and are not are expected a little later.
+    /// Servers that should be gone and are not are expected a little later. Nodes that should be back and are not are
+    /// expected no more.
     pub(super) fn notice_overdue(&mut self, now: i64) {
+        let is_overdue = |node: &u32| {
+            self.place(*node).is_some_and(|place| matches!(place.node.service, Service::Back(at) if at <= now))
+        };
+        if self.promised.places().any(|(_, _, slot)| slot.nodes.iter().any(is_overdue)) {
+            self.promised.capacity_shrank();
+        }
         while let Some((end, at)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
             self.ends.pop_first();
             let Some(promised) = self.entry(at).and_then(|entry| entry.server.running()?.end) else { continue };
@@ -145,4 +169,10 @@ impl World {
             self.change(&node, |place| place.end(at, end));
         }
     }
+}
+
+/// Whether what was promised to a server that waits is still what it asks for.
+fn is_same_request(old: &Server, new: &Server) -> bool {
+    (&old.ask, &old.owner, &old.team, &old.flavor) == (&new.ask, &new.owner, &new.team, &new.flavor)
+        && (old.lifetime, old.not_before, old.barred) == (new.lifetime, new.not_before, new.barred)
 }

@@ -1,21 +1,23 @@
 //! From what was found on paper to the plan as a value.
 
-use std::collections::BTreeMap;
-
 use super::Policy;
-use super::pass::{Granted, Pass, Slot};
+use super::pass::{Granted, Pass, Slot, Waiting};
 use super::plan::{Grant, Plan, Stop, Wait};
+use super::promise::Stake;
 
 impl Pass<'_> {
     /// Takes back from the world what was only on paper, and puts the plan into words.
-    pub(super) fn finish(mut self, order: &[u32], waits: Vec<Option<(Stop, Option<i64>)>>, promise: bool) -> Plan {
-        self.undo_expected();
+    pub(super) fn finish(mut self, waits: Vec<Waiting>, promise: bool) -> Plan {
+        let preemptions = self.preemptions();
         for granted in &self.granted {
             for node in &granted.nodes {
                 self.world.change_at(*node, |place| place.remove(granted.server));
             }
         }
-        let Self { world, policy, now, granted, preemptions, mut planned, .. } = self;
+        for booked in &self.booked {
+            self.world.set_booked(*booked, false);
+        }
+        let Self { world, policy, now, order, granted, booked, mut planned, mut blocking, .. } = self;
         let mut plan = Plan { preemptions, ..Plan::default() };
         if promise {
             let starting = granted.iter().map(|granted| {
@@ -23,14 +25,13 @@ impl Pass<'_> {
                 let slot = Slot { start: now, until: now.saturating_add(span), nodes: granted.nodes.clone() };
                 (granted.server, slot)
             });
-            let starting: BTreeMap<u32, Slot> = starting.collect();
-            let slots = order
-                .iter()
-                .zip(&waits)
-                .map(|(at, wait)| (*at, if wait.is_some() { planned.remove(at) } else { starting.get(at).cloned() }));
-            let slots: Vec<(u32, Option<Slot>)> = slots.collect();
+            planned.extend(starting);
+            let stakes = order.iter().map(|at| {
+                let slot = planned.remove(at).map(Stake::Slot);
+                (*at, slot.or_else(|| blocking.remove(at).map(Stake::Nodes)))
+            });
             let mut promised = std::mem::take(&mut world.promised);
-            plan.moved = promised.note(slots, now, |at| world.entry(at).map(|entry| entry.server.id.clone()));
+            plan.moved = promised.note(stakes, now, |at| world.entry(at).map(|entry| entry.server.id.clone()));
             world.promised = promised;
         }
         for Granted { server, nodes, choice, backfilled, borrowed } in granted {
@@ -50,12 +51,13 @@ impl Pass<'_> {
             let next_level = next_level(server.queued, policy, now);
             plan.again = earlier(plan.again, next_level);
             plan.again = earlier(plan.again, server.not_before.filter(|at| *at > now));
-            if !competes && !server.booked && start == server.not_before {
+            if booked.contains(at) && start == server.not_before {
                 plan.booked.push(server.id.clone());
             }
             let position = competes.then_some(position);
             plan.waits.push(Wait { id: server.id.clone(), position, start, stop });
         }
+        world.waiting = order;
         plan
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::pass::{Pass, Slot};
 use super::policy::Backfill;
+use super::preempt::Claim;
 
 /// Nodes and quotas send each other on to later times until both agree. Each time is one at which something ends, so they
 /// do; this only bounds what an absurd world may cost.
@@ -12,58 +13,66 @@ pub(super) const MOST_TRIES: usize = 10_000;
 impl Pass<'_> {
     /// Whether a server gets a planned start: if it is near enough, or was promised one before others came in ahead.
     pub(super) fn is_planned(&self, at: u32, planned: usize) -> bool {
-        let promised = self.policy.backfill == Backfill::Planned && self.world.promised.slot(at).is_some();
+        let promised = self.policy.backfill == Backfill::Planned && self.remembered(at).is_some();
         planned < self.policy.planned() || promised
     }
 
-    /// Keeps what a server waits for from everybody behind it.
-    pub(super) fn wait_for_nodes(&mut self, at: u32, span: i64, planned: usize) -> Option<i64> {
+    /// Keeps what a server waits for from everybody behind it, or says who may be asked to make room sooner.
+    pub(super) fn wait_for_nodes(&mut self, at: u32, span: i64, planned: usize) -> Result<Option<i64>, Claim> {
         if self.policy.backfill == Backfill::None {
             self.block(at);
-            return None;
+            return Ok(None);
         }
         if !self.is_planned(at, planned) {
-            return None;
+            return Ok(None);
         }
-        let start = self.reclaim(at, span).or_else(|| self.keep_later(at, self.now, span));
-        if start.is_none() {
+        let found = self.find_later(at, self.now, span);
+        if let Some(claim) = self.claim(at, span, found.as_ref().map(|slot| slot.start)) {
+            return Err(claim);
+        }
+        // Who is only here because of a promise that cannot be kept keeps no more than that.
+        if found.is_none() && planned < self.policy.planned() {
             self.block(at);
+            self.reserve(at);
         }
-        start
+        Ok(found.map(|slot| self.keep(at, slot)))
     }
 
     /// Keeps the first room there is from some time on.
     pub(super) fn keep_later(&mut self, at: u32, from: i64, span: i64) -> Option<i64> {
-        let (start, nodes) = self.find_later(at, from, span)?;
-        // What was promised stays as it is, unless it can be earlier: so nobody behind is moved without need.
-        let nodes = self.promised_at(at, start, span).unwrap_or(nodes);
-        let entry = self.world.entry(at)?;
-        let until = start.saturating_add(span);
-        let each = &entry.server.ask.each;
-        for node in &nodes {
+        let slot = self.find_later(at, from, span)?;
+        Some(self.keep(at, slot))
+    }
+
+    /// Keeps room from everybody who is looked at later.
+    pub(super) fn keep(&mut self, at: u32, slot: Slot) -> i64 {
+        let start = slot.start;
+        let Some(entry) = self.world.entry(at) else { return start };
+        for node in &slot.nodes {
             let Some(place) = self.world.place(*node) else { continue };
             let kept = self.kept.entry(*node).or_insert_with(|| place.outlook());
-            kept.change(start, until, |free| free.minus(each));
+            kept.change(start, slot.until, |free| free.take(&entry.server.ask.each));
         }
-        self.draft.plan(self.world, entry, start, span);
-        self.planned.insert(at, Slot { start, until, nodes });
-        Some(start)
+        self.draft.plan(self.world, at, entry, &slot);
+        self.planned.insert(at, slot);
+        start
     }
 
-    /// Gives back what was kept for a server.
-    pub(super) fn unplan(&mut self, at: u32) {
-        let (Some(slot), Some(entry)) = (self.planned.remove(&at), self.world.entry(at)) else { return };
-        let each = &entry.server.ask.each;
+    /// Gives back what was kept for a server, and says what it was.
+    pub(super) fn unplan(&mut self, at: u32) -> Option<Slot> {
+        let (slot, entry) = (self.planned.remove(&at)?, self.world.entry(at)?);
         for node in &slot.nodes {
             if let Some(kept) = self.kept.get_mut(node) {
-                kept.change(slot.start, slot.until, |free| free.plus(each));
+                kept.change(slot.start, slot.until, |free| free.add(&entry.server.ask.each));
             }
         }
-        self.draft.unplan(self.world, entry, slot.start, slot.until.saturating_sub(slot.start));
+        self.draft.unplan(self.world, at, entry, &slot);
+        Some(slot)
     }
 
-    /// The first time at which both nodes and quotas allow it.
-    pub(super) fn find_later(&mut self, at: u32, from: i64, span: i64) -> Option<(i64, Vec<u32>)> {
+    /// The first time at which both nodes and quotas allow it. What was promised stays as it is, unless it can be earlier:
+    /// so nobody behind is moved without need.
+    fn find_later(&mut self, at: u32, from: i64, span: i64) -> Option<Slot> {
         let booked = self.world.entry(at)?.server.not_before.is_some();
         // Whoever could start now would; who is barred may in the next plan.
         let mut from = from.max(self.now.saturating_add(i64::from(!booked)));
@@ -73,11 +82,23 @@ impl Pass<'_> {
             let (start, nodes) = self.nodes_later(entry, allowed, span)?;
             let entry = self.world.entry(at)?;
             if self.draft.gap(self.world, at, entry, start, span)? == start {
-                return Some((start, nodes));
+                let nodes = self.promised_at(at, start, span).unwrap_or(nodes);
+                return Some(Slot { start, until: start.saturating_add(span), nodes });
             }
             from = start;
         }
         None
+    }
+
+    /// Keeps the quota of a server for which nodes are kept: what would they be kept for if others used it up?
+    fn reserve(&mut self, at: u32) {
+        let Some(entry) =
+            self.world.entry(at).filter(|_| self.blocking.get(&at).is_some_and(|nodes| !nodes.is_empty()))
+        else {
+            return;
+        };
+        let always = Slot { start: self.now, until: i64::MAX, nodes: Vec::new() };
+        self.draft.plan(self.world, at, entry, &always);
     }
 
     /// Keeps all nodes a server waits for, of which nobody knows when they are free.
@@ -93,6 +114,7 @@ impl Pass<'_> {
             }
         }
         let kept: Vec<u32> = groups.into_values().filter(|nodes| nodes.len() >= needed).flatten().collect();
-        self.blocked.extend(kept);
+        self.blocked.extend(&kept);
+        self.blocking.insert(at, kept);
     }
 }

@@ -20,8 +20,8 @@ pub(super) struct Place {
     pub free: Amounts,
     /// What would be free if all servers left.
     pub ceiling: Amounts,
-    /// When more is free, in order.
-    releases: Vec<(i64, Amounts)>,
+    /// When servers leave, in order.
+    releases: Vec<(i64, u32)>,
 }
 
 impl Place {
@@ -69,10 +69,18 @@ impl Place {
 
     fn recount(&mut self) {
         self.ceiling = self.node.capacity.minus(&self.node.others);
-        self.free = self.runs.values().fold(self.ceiling.clone(), |free, (what, _)| free.minus(what));
-        let known = self.runs.values().filter_map(|(what, end)| Some((end.as_ref().copied()?, what.clone())));
-        self.releases = known.collect();
-        self.releases.sort_by_key(|(end, _)| *end);
+        self.free = self.ceiling.clone();
+        self.releases.clear();
+        for (server, (what, end)) in &self.runs {
+            self.free.take(what);
+            self.releases.extend(end.map(|end| (end, *server)));
+        }
+        self.releases.sort_unstable();
+    }
+
+    /// What is given back when.
+    fn released(&self) -> impl Iterator<Item = (i64, &Amounts)> {
+        self.releases.iter().filter_map(|(at, server)| Some((*at, &self.runs.get(server)?.0)))
     }
 
     /// From when on it has room: `NOW`, a time, or nothing if that is not known. Nothing but servers that are there is
@@ -87,21 +95,24 @@ impl Place {
             return Some(back);
         }
         let mut free = self.free.clone();
-        self.releases.iter().find_map(|(at, what)| {
-            free = free.plus(what);
-            free.holds(each).then_some((*at).max(back))
+        self.released().find_map(|(at, what)| {
+            free.add(what);
+            free.holds(each).then_some(at.max(back))
         })
     }
 
     /// What is free from now on, as far as the ends of servers are known.
     pub fn outlook(&self) -> Steps<Amounts> {
         let mut steps = Steps::new(self.free.clone());
-        for (at, what) in &self.releases {
-            steps.then(*at, |free| free.plus(what));
+        for (at, what) in self.released() {
+            steps.then(at, |free| free.plus(what));
         }
         if let Service::Back(at) = self.node.service {
             // Until then nothing of it can be used.
-            steps.change(i64::MIN, at, |free| free.minus(&self.node.capacity).minus(&self.node.capacity));
+            steps.change(i64::MIN, at, |free| {
+                free.take(&self.node.capacity);
+                free.take(&self.node.capacity);
+            });
         }
         steps
     }

@@ -1,10 +1,22 @@
 //! One look at everybody who waits, in their order. Each gets nodes now, or keeps room for a later start from everybody
 //! behind it: so a later one may start first only where it delays nobody's planned start.
+//!
+//! What holds for every plan, and what tests check from outside:
+//!
+//! - A slot holds nodes, and quota of its user and team, for all of its time; nodes kept for somebody with no known time hold
+//!   that quota too. Each is the earliest there is beside what
+//!   runs, what was granted, and the slots ahead of it; of equally early ones it is the one remembered. So it depends on
+//!   nothing behind it, and as long as nothing ahead takes more it can only become earlier.
+//! - The last look of a plan changes nothing: it grants nothing, asks nobody to leave, promises no booking. All that
+//!   earlier looks decided was in its world from the beginning. The next plan of the same facts begins with the same
+//!   look, so it comes to the same.
+//! - What is decided in a look that is abandoned is not decided.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::{Shares, Turn};
-use super::plan::{Choice, Plan, Preemption, Stop};
+use super::plan::{Choice, Plan, Stop};
+use super::preempt::Claim;
 use super::quota::Draft;
 use super::steps::Steps;
 use super::world::Entry;
@@ -15,21 +27,36 @@ pub(super) struct Pass<'w> {
     pub world: &'w mut World,
     pub policy: &'w Policy,
     pub now: i64,
+    /// Everybody who waits, first come first.
+    pub order: Vec<u32>,
     pub draft: Draft,
     /// Nodes on which room is kept for planned starts, with what that leaves.
     pub kept: BTreeMap<u32, Steps<Amounts>>,
     /// Planned starts, by server.
     pub planned: BTreeMap<u32, Slot>,
-    /// Nodes kept as a whole for somebody of whom nobody knows when it can start.
+    /// The same as the last look found them that was not abandoned.
+    before: Option<BTreeMap<u32, Slot>>,
+    /// Servers of which nobody knows when they can start, with the nodes that are kept for them as a whole.
+    pub blocking: BTreeMap<u32, Vec<u32>>,
     pub blocked: BTreeSet<u32>,
     pub granted: Vec<Granted>,
-    pub preemptions: Vec<Preemption>,
-    /// Ends that were changed on paper, as they were.
-    pub expected: Vec<(u32, Option<i64>)>,
-    /// What stopped a server of each kind, and for how long it would have stayed. Room only shrinks in a pass, so this
+    /// Bookings whose time is promised from now on.
+    pub booked: BTreeSet<u32>,
+    /// Whom others were asked to leave for, the latest last. On paper they leave.
+    pub claims: Vec<Claim>,
+    /// Those for whom somebody would leave in vain, as things are.
+    pub given_up: BTreeSet<u32>,
+    /// For whom others left when `given_up` was found.
+    settled: Vec<u32>,
+    /// How many looks were abandoned.
+    pub abandoned: usize,
+    /// What stopped a server of each kind, and for how long it would have stayed. Room only shrinks in a look, so this
     /// stops everybody of the kind who stays as long.
     stopped: Vec<Option<(i64, Stop)>>,
 }
+
+/// What stops somebody, and when it starts if that is known; nothing for those that start now.
+pub(super) type Waiting = Option<(Stop, Option<i64>)>;
 
 /// Where and when somebody is to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,30 +81,35 @@ const USEFUL: i64 = 900;
 enum Verdict {
     Start(Vec<u32>, Choice),
     Wait(Stop, Option<i64>),
+    /// It may ask these to leave, and would start sooner.
+    Ask(Claim),
 }
 
 pub(super) fn plan(world: &mut World, policy: &Policy, now: i64, promise: bool) -> Plan {
     world.notice_overdue(now);
-    let order = in_order(world, policy, now);
     let draft = Draft::new(world);
     let stopped = vec![None; world.shapes.len()];
     let mut pass = Pass {
+        order: in_order(world, policy, now),
         world,
         policy,
         now,
         draft,
         kept: BTreeMap::new(),
         planned: BTreeMap::new(),
+        before: None,
+        blocking: BTreeMap::new(),
         blocked: BTreeSet::new(),
         granted: Vec::new(),
-        preemptions: Vec::new(),
-        expected: Vec::new(),
+        booked: BTreeSet::new(),
+        claims: Vec::new(),
+        given_up: BTreeSet::new(),
+        settled: Vec::new(),
+        abandoned: 0,
         stopped,
     };
-    let waits = pass.settle(&order);
-    let plan = pass.finish(&order, waits, promise);
-    world.waiting = order;
-    plan
+    let waits = pass.settle();
+    pass.finish(waits, promise)
 }
 
 /// Everybody who waits, first come first. They are sorted from the last order, which is nearly right.
@@ -107,26 +139,42 @@ fn in_order(world: &mut World, policy: &Policy, now: i64) -> Vec<u32> {
 }
 
 impl Pass<'_> {
-    /// Grants until nothing more can be granted. A grant can use up the quota of an earlier server that waits for nodes
-    /// with no known time; it then waits for the quota and no longer for its nodes. And what people are told is what is so
-    /// when all have started. So the last look is always one that grants nothing, and the next plan, which begins where
-    /// this one ended, has nothing to add.
-    pub(super) fn settle(&mut self, order: &[u32]) -> Vec<Option<(Stop, Option<i64>)>> {
+    /// Looks until there is nothing more to decide. Those ahead of somebody for whom others leave may use what is left of
+    /// their room; who borrows does so after everybody else; a booking that is promised comes first; and what people are
+    /// told is what is so when all have started.
+    fn settle(&mut self) -> Vec<Waiting> {
         loop {
             let before = self.granted.len();
-            let waits = self.look(order);
-            if self.granted.len() == before {
-                let waits = self.lend(order, waits);
-                if self.granted.len() == before {
-                    return waits;
+            if let Some(waits) = self.look() {
+                let news = self.granted.len() > before || self.promise_bookings(&waits);
+                if news {
+                    self.given_up.clear();
+                } else if !self.ask_again() {
+                    self.lend(&waits);
+                    if self.granted.len() == before {
+                        return waits;
+                    }
+                    self.given_up.clear();
                 }
+                self.before = Some(std::mem::take(&mut self.planned));
+            } else {
+                self.abandoned += 1;
+                self.take_back(before);
             }
             self.forget_plans();
         }
     }
 
-    /// Looks at each server once, and says what stops those that stay.
-    fn look(&mut self, order: &[u32]) -> Vec<Option<(Stop, Option<i64>)>> {
+    /// Looks at each server once, and says what stops those that stay. Nothing if the look was abandoned, because somebody
+    /// is asked to leave now, or is not any more.
+    fn look(&mut self) -> Option<Vec<Waiting>> {
+        let order = std::mem::take(&mut self.order);
+        let waits = self.look_at(&order);
+        self.order = order;
+        waits
+    }
+
+    fn look_at(&mut self, order: &[u32]) -> Option<Vec<Waiting>> {
         let already: BTreeSet<u32> = self.granted.iter().map(|granted| granted.server).collect();
         let (mut planned, mut somebody_waits) = (0, false);
         let mut waits = Vec::with_capacity(order.len());
@@ -141,46 +189,86 @@ impl Pass<'_> {
                     waits.push(None);
                 }
                 Verdict::Wait(stop, start) => {
+                    if let Some(claim) = self.in_vain(*at, start) {
+                        self.withdraw(claim);
+                        return None;
+                    }
                     planned += usize::from(start.is_some());
                     somebody_waits |= !matches!(stop, Stop::Never | Stop::Booked(_));
                     waits.push(Some((stop, start)));
                 }
+                Verdict::Ask(claim) => {
+                    self.ask(claim);
+                    return None;
+                }
             }
         }
-        waits
+        Some(waits)
+    }
+
+    /// Bookings whose time is free come first from now on, with the room they have. Says whether there are new ones.
+    fn promise_bookings(&mut self, waits: &[Waiting]) -> bool {
+        let is_new = |(at, wait): (&u32, &Waiting)| {
+            let (Stop::Booked(_), Some(start)) = wait.as_ref()? else { return None };
+            let server = &self.world.entry(*at)?.server;
+            (!server.booked && server.not_before == Some(*start)).then_some(*at)
+        };
+        let new: Vec<u32> = self.order.iter().zip(waits).filter_map(is_new).collect();
+        for at in &new {
+            self.world.set_booked(*at, true);
+        }
+        if !new.is_empty() {
+            self.world.waiting = std::mem::take(&mut self.order);
+            self.order = in_order(self.world, self.policy, self.now);
+        }
+        self.booked.extend(&new);
+        !new.is_empty()
+    }
+
+    /// Whether those who gave up asking others to leave should try again, because others did not give up, or everybody was
+    /// to start elsewhere then. The next plan would.
+    fn ask_again(&mut self) -> bool {
+        let claimants = self.claimants();
+        let moved = claimants != self.settled || self.before.as_ref() != Some(&self.planned);
+        let changed = moved && !self.given_up.is_empty();
+        self.settled = claimants;
+        if changed {
+            self.given_up.clear();
+        }
+        changed
     }
 
     /// Those whom only their team's quota stops may use what others leave idle, after everybody else.
-    fn lend(&mut self, order: &[u32], waits: Vec<Option<(Stop, Option<i64>)>>) -> Vec<Option<(Stop, Option<i64>)>> {
-        let lend = |(at, wait): (&u32, Option<(Stop, Option<i64>)>)| {
-            let Some((Stop::Quota(excess), start)) = wait else { return wait };
+    fn lend(&mut self, waits: &[Waiting]) {
+        let by_quota = |(at, wait): (&u32, &Waiting)| matches!(wait, Some((Stop::Quota(_), _))).then_some(*at);
+        let stopped: Vec<u32> = self.order.iter().zip(waits).filter_map(by_quota).collect();
+        for at in stopped {
             let due = |entry: &Entry| {
                 let server = &entry.server;
                 server.preemptible && !server.barred && server.not_before.is_none_or(|at| at <= self.now)
             };
-            if !self.world.entry(*at).is_some_and(due) {
-                return Some((Stop::Quota(excess), start));
+            if !self.world.entry(at).is_some_and(due) {
+                continue;
             }
             // What it would borrow now it need not have later.
-            self.unplan(*at);
-            let entry = self.world.entry(*at);
-            let nodes = entry.and_then(|entry| {
-                let span = entry.server.span();
-                // Others may have borrowed since.
-                let excess = self.draft.excess(self.world, *at, entry, self.now, span, None)?;
-                let lent = self.draft.may_borrow(self.world, entry, &excess);
-                let only = lent && self.draft.excess(self.world, *at, entry, self.now, span, Some(&excess)).is_none();
-                if only { self.nodes_now(entry, span, true) } else { None }
-            });
-            if let Some((nodes, choice)) = nodes {
-                self.grant(*at, nodes, choice, true, true);
-                return None;
+            let slot = self.unplan(at);
+            if let Some((nodes, choice)) = self.nodes_lent(at) {
+                self.grant(at, nodes, choice, true, true);
+            } else if let Some(slot) = slot {
+                self.keep(at, slot);
             }
-            let span = self.world.entry(*at).map_or(0, |entry| entry.server.span());
-            let start = start.and_then(|_| self.keep_later(*at, self.now, span));
-            Some((Stop::Quota(excess), start))
-        };
-        order.iter().zip(waits).map(lend).collect()
+        }
+    }
+
+    /// Where somebody can start now who borrows what its team lacks.
+    fn nodes_lent(&self, at: u32) -> Option<(Vec<u32>, Choice)> {
+        let entry = self.world.entry(at)?;
+        let span = entry.server.span();
+        // Others may have borrowed since.
+        let excess = self.draft.excess(self.world, at, entry, self.now, span, None)?;
+        let lent = self.draft.may_borrow(self.world, entry, &excess);
+        let only = lent && self.draft.excess(self.world, at, entry, self.now, span, Some(&excess)).is_none();
+        if only { self.nodes_now(entry, span, true) } else { None }
     }
 
     fn verdict(&mut self, at: u32, planned: usize) -> Verdict {
@@ -220,8 +308,10 @@ impl Pass<'_> {
             }
             stop
         };
-        let start = self.wait_for_nodes(at, span, planned);
-        Verdict::Wait(stop, start)
+        match self.wait_for_nodes(at, span, planned) {
+            Ok(start) => Verdict::Wait(stop, start),
+            Err(claim) => Verdict::Ask(claim),
+        }
     }
 
     pub(super) fn is_refused(&self, entry: &Entry, node: u32) -> bool {
@@ -264,37 +354,47 @@ impl Pass<'_> {
     fn grant(&mut self, at: u32, nodes: Vec<u32>, choice: Choice, backfilled: bool, borrowed: bool) {
         let Some(entry) = self.world.entry(at) else { return };
         let span = entry.server.span();
-        self.draft.grant(self.world, entry, self.now, span);
+        self.draft.grant(self.world, at, entry, self.now);
         let each = entry.server.ask.each.clone();
         let end = entry.server.lifetime.map(|_| self.now.saturating_add(span));
         for node in &nodes {
             self.world.change_at(*node, |place| place.put(at, &each, end));
             if let Some(kept) = self.kept.get_mut(node) {
-                kept.change(i64::MIN, end.unwrap_or(i64::MAX), |free| free.minus(&each));
+                kept.change(i64::MIN, end.unwrap_or(i64::MAX), |free| free.take(&each));
             }
         }
         self.granted.push(Granted { server: at, nodes, choice, backfilled, borrowed });
     }
 
+    /// Takes back what was granted since.
+    fn take_back(&mut self, since: usize) {
+        for Granted { server, nodes, .. } in self.granted.drain(since..) {
+            for node in nodes {
+                self.world.change_at(node, |place| place.remove(server));
+            }
+        }
+    }
+
     /// For another look: what was granted stays, what was only planned is planned anew.
-    pub(super) fn forget_plans(&mut self) {
+    fn forget_plans(&mut self) {
         self.kept.clear();
         self.planned.clear();
+        self.blocking.clear();
         self.blocked.clear();
-        self.undo_expected();
-        self.preemptions.clear();
         self.draft = Draft::new(self.world);
         for granted in &self.granted {
             if let Some(entry) = self.world.entry(granted.server) {
-                self.draft.grant(self.world, entry, self.now, entry.server.span());
+                self.draft.grant(self.world, granted.server, entry, self.now);
             }
         }
         self.stopped.iter_mut().for_each(|stopped| *stopped = None);
     }
 
-    pub(super) fn undo_expected(&mut self) {
-        for (server, end) in std::mem::take(&mut self.expected).into_iter().rev() {
-            self.world.expect(server, end);
+    /// Where and when a server was to start so far.
+    pub(super) fn remembered(&self, at: u32) -> Option<&Slot> {
+        match &self.before {
+            Some(before) => before.get(&at),
+            None => self.world.promised.slot(at),
         }
     }
 }

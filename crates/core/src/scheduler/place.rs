@@ -39,7 +39,7 @@ impl Pass<'_> {
 
     /// The nodes a server was promised for about now, if it can have them.
     pub(super) fn promised_now(&self, at: u32, entry: &Entry, span: i64) -> Option<(Vec<u32>, Choice)> {
-        let slot = self.world.promised.slot(at).filter(|slot| slot.start <= self.now)?;
+        let slot = self.remembered(at).filter(|slot| slot.start <= self.now)?;
         let shape = self.world.shape_of(entry)?;
         let has_room = |node: &u32| {
             let fits =
@@ -55,7 +55,7 @@ impl Pass<'_> {
 
     /// The nodes a server was promised for a time, if it can still have them then.
     pub(super) fn promised_at(&self, at: u32, start: i64, span: i64) -> Option<Vec<u32>> {
-        let slot = self.world.promised.slot(at).filter(|slot| slot.start == start)?;
+        let slot = self.remembered(at).filter(|slot| slot.start == start)?;
         let entry = self.world.entry(at)?;
         let shape = self.world.shape_of(entry)?;
         let has_room = |node: &u32| {

@@ -1,16 +1,42 @@
 //! Who gives way: preemptible servers that use quota of others, or are less urgent. They get notice, an orderly stop, and
 //! their place back; and nobody is asked who would get it back at once.
+//!
+//! Whoever is asked leaves on paper at once, and everybody is looked at again: those ahead may use what is left of the
+//! room. A claim stands if then its server starts when all are gone, and nobody ahead of it starts later than before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::node::NOW;
 use super::order::Right;
 use super::pass::Pass;
 use super::plan::Preemption;
+use super::quota::Holder;
 use super::shape::Shape;
+use super::steps::Steps;
 use super::world::Entry;
 use crate::amounts::Amounts;
+
+/// Servers that leave for another one.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    by: u32,
+    victims: Vec<Victim>,
+    /// When those ahead, and the server itself, are to start at the latest.
+    limits: BTreeMap<u32, i64>,
+}
+
+#[derive(Clone, Debug)]
+struct Victim {
+    server: u32,
+    right: Right,
+    /// When it would have ended.
+    end: Option<i64>,
+}
+
+/// Claims can come and go; where they do so for ever nobody else is asked.
+const MOST_ABANDONED: usize = 1_000;
 
 /// What it takes to make room on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,60 +44,93 @@ struct Cost {
     /// Few are better than many, and those who came last lose least.
     victims: usize,
     devices: i64,
+    came: Reverse<i64>,
     name: Arc<str>,
     node: u32,
     who: Vec<u32>,
 }
 
 impl Pass<'_> {
-    /// Plans a start by asking others to leave, if that is sooner than waiting for them. Says when it starts.
-    pub(super) fn reclaim(&mut self, at: u32, span: i64) -> Option<i64> {
-        if self.world.preemptible.is_empty() {
+    /// Whom a server can ask to leave, if that is sooner than what it would get otherwise.
+    pub(super) fn claim(&self, at: u32, span: i64, otherwise: Option<i64>) -> Option<Claim> {
+        let free_at = self.all_gone();
+        let asked = self.given_up.contains(&at) || self.claims.iter().any(|claim| claim.by == at);
+        if self.world.preemptible.is_empty()
+            || otherwise.is_some_and(|start| start <= free_at)
+            || asked
+            || self.abandoned > MOST_ABANDONED
+        {
             return None;
         }
-        let entry = self.world.entry(at).filter(|entry| !entry.server.barred)?.clone();
-        let free_at = self.now.saturating_add(self.policy.reclaim());
-        if self.find_later(at, self.now, span).is_some_and(|(start, _)| start <= free_at) {
-            return None;
-        }
-        let by = entry.server.id.clone();
-        let victims = self.victims_for(&entry, span, free_at)?;
-        let rights: Vec<Right> =
-            victims.iter().filter_map(|victim| self.right_over(&entry, self.world.entry(*victim)?)).collect();
-        let before = self.expected.len();
-        for victim in &victims {
-            let end = self.world.entry(*victim).and_then(|entry| entry.end);
-            self.expected.push((*victim, end));
-            self.free_early(*victim, free_at, end, Amounts::plus);
-            self.world.expect(*victim, Some(free_at));
-        }
-        // On paper first: somebody's quota or a booking may still stand in the way.
-        if self.find_later(at, self.now, span).is_none_or(|(start, _)| start > free_at) {
-            let undone: Vec<_> = self.expected.drain(before..).rev().collect();
-            for (victim, end) in undone {
-                self.free_early(victim, free_at, end, Amounts::minus);
-                self.world.expect(victim, end);
-            }
-            return None;
-        }
-        for (victim, right) in victims.into_iter().zip(rights) {
-            let Some(loser) = self.world.entry(victim) else { continue };
-            let stop = self.now.saturating_add(self.policy.notice.max(0));
-            let id = loser.server.id.clone();
-            self.preemptions.push(Preemption { id, by: by.clone(), right, stop, end: free_at });
-        }
-        self.keep_later(at, self.now, span)
+        let entry = self.world.entry(at).filter(|entry| !entry.server.barred)?;
+        let victims = self.victims_for(entry, span, free_at)?.into_iter().filter_map(|server| {
+            let victim = self.world.entry(server)?;
+            Some(Victim { server, right: self.right_over(entry, victim)?, end: victim.end })
+        });
+        let victims = victims.collect();
+        let planned = self.planned.iter().map(|(server, slot)| (*server, slot.start));
+        let granted = self.granted.iter().map(|granted| (granted.server, self.now));
+        Some(Claim { by: at, victims, limits: planned.chain(granted).chain([(at, free_at)]).collect() })
     }
 
-    /// Where room is kept already, what somebody leaves early is free from then on.
-    fn free_early(&mut self, victim: u32, from: i64, end: Option<i64>, how: impl Fn(&Amounts, &Amounts) -> Amounts) {
-        let on = self.world.entry(victim).and_then(|entry| entry.server.running()).map(|running| running.on.clone());
-        for (node, what) in on.into_iter().flatten() {
-            let kept = self.world.node_named(&node).and_then(|node| self.kept.get_mut(&node));
-            if let Some(kept) = kept {
-                kept.change(from, end.unwrap_or(i64::MAX), |free| how(free, &what));
-            }
+    /// When those who are asked now are gone.
+    fn all_gone(&self) -> i64 {
+        self.now.saturating_add(self.policy.reclaim())
+    }
+
+    /// Lets those who are asked leave, on paper.
+    pub(super) fn ask(&mut self, claim: Claim) {
+        let free_at = self.all_gone();
+        for victim in &claim.victims {
+            self.world.expect(victim.server, Some(free_at));
         }
+        self.claims.push(claim);
+    }
+
+    /// Which claim is in vain, or harms somebody ahead of it, because a server starts when it does.
+    pub(super) fn in_vain(&self, at: u32, start: Option<i64>) -> Option<usize> {
+        let later = |most: &i64| start.is_none_or(|start| start > *most);
+        self.claims.iter().rposition(|claim| claim.limits.get(&at).is_some_and(later))
+    }
+
+    /// Nobody leaves for this claim. If it was the last one made, its server would only make it again.
+    pub(super) fn withdraw(&mut self, claim: usize) {
+        let last = claim + 1 == self.claims.len();
+        let claim = self.claims.remove(claim);
+        if last {
+            self.given_up.insert(claim.by);
+        }
+        self.let_stay(&claim);
+    }
+
+    /// For whom others leave.
+    pub(super) fn claimants(&self) -> Vec<u32> {
+        self.claims.iter().map(|claim| claim.by).collect()
+    }
+
+    fn let_stay(&mut self, claim: &Claim) {
+        for victim in claim.victims.iter().rev() {
+            self.world.expect(victim.server, victim.end);
+        }
+    }
+
+    /// What all claims come to. In the world everybody is as before.
+    pub(super) fn preemptions(&mut self) -> Vec<Preemption> {
+        let (stop, end) = (self.now.saturating_add(self.policy.notice.max(0)), self.all_gone());
+        let mut preemptions = Vec::new();
+        for claim in std::mem::take(&mut self.claims) {
+            self.let_stay(&claim);
+            let id = |at: u32| self.world.entry(at).map(|entry| entry.server.id.clone());
+            let Some(by) = id(claim.by) else { continue };
+            preemptions.extend(claim.victims.iter().filter_map(|victim| {
+                Some(Preemption { id: id(victim.server)?, by: by.clone(), right: victim.right, stop, end })
+            }));
+        }
+        preemptions
+    }
+
+    fn is_asked(&self, server: u32) -> bool {
+        self.claims.iter().flat_map(|claim| &claim.victims).any(|victim| victim.server == server)
     }
 
     /// By which right one may ask for what another one has.
@@ -86,7 +145,7 @@ impl Pass<'_> {
         // Who has quota of its own may have it back from whoever borrows.
         let has_quota =
             |team: u32| self.world.teams.get(team).is_some_and(|purse| purse.account.limits.devices.is_some());
-        let owns = claimant.team.is_some_and(|team| has_quota(team) && !self.world.is_borrowing(team));
+        let owns = claimant.team.is_some_and(|team| has_quota(team) && !self.borrows_still(team));
         if owns && holder.team != claimant.team && holder.team.is_some_and(|team| self.borrows_still(team)) {
             return Some(Right::Quota);
         }
@@ -94,33 +153,35 @@ impl Pass<'_> {
         urgent.then_some(Right::Priority)
     }
 
-    /// Whether a team still holds more than its own when all have left who were asked to.
+    /// Whether a team holds more than its own when all have started who are to, and all have left who were asked to.
     fn borrows_still(&self, team: u32) -> bool {
         let Some(purse) = self.world.teams.get(team) else { return false };
-        let asked: BTreeSet<u32> = self.expected.iter().map(|(server, _)| *server).collect();
-        let leaving =
-            asked.iter().filter_map(|server| self.world.entry(*server)).filter(|entry| entry.team == Some(team));
-        let held = leaving.fold(purse.held.devices, |held, entry| held.saturating_sub(entry.need.devices));
-        purse.account.limits.devices.is_some_and(|most| held > most)
+        let held = purse.held.plus(self.draft.granted_to(Holder::Team(team))).devices;
+        let Some(most) = purse.account.limits.devices.filter(|most| held > *most) else { return false };
+        let leaves =
+            |at: u32, entry: &Entry| entry.server.running().is_some_and(|running| running.leaving) || self.is_asked(at);
+        let runs = purse.runs.iter().filter_map(|at| Some((*at, self.world.entry(*at)?)));
+        let leaving = runs.filter(|(at, entry)| leaves(*at, entry));
+        leaving.fold(held, |held, (_, entry)| held.saturating_sub(entry.need.devices)) > most
     }
 
     /// The cheapest set of servers whose leaving makes room for a server.
     fn victims_for(&self, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<u32>> {
         let shape = self.world.shape_of(claimant)?;
         let needed = shape.ask.nodes();
-        let asked: BTreeSet<u32> = self.expected.iter().map(|(server, _)| *server).collect();
         let mut by_node: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for victim in self.world.preemptible.iter().filter(|victim| !asked.contains(victim)) {
-            let Some(entry) = self.world.entry(*victim).filter(|entry| self.right_over(claimant, entry).is_some())
-            else {
-                continue;
-            };
+        for victim in self.world.preemptible.iter().filter(|victim| !self.is_asked(**victim)) {
+            // Who is gone by then need not be asked.
+            let stays = |entry: &&Entry| entry.end.is_none_or(|end| end > free_at);
+            let may_ask = |entry: &&Entry| stays(entry) && self.right_over(claimant, entry).is_some();
+            let Some(entry) = self.world.entry(*victim).filter(may_ask) else { continue };
             let on = entry.server.running().into_iter().flat_map(|running| &running.on);
             for node in on.filter_map(|(name, _)| self.world.node_named(name)) {
                 by_node.entry(node).or_default().push(*victim);
             }
         }
-        let mut best: Option<(usize, i64, Vec<u32>)> = None;
+        // By their ids, as numbers say nothing.
+        let mut best: Option<(usize, i64, BTreeMap<&str, u32>)> = None;
         for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
             let free = group.nodes.iter().take_while(|turn| turn.from == NOW || turn.from <= free_at);
             let free = free.filter(|turn| {
@@ -143,11 +204,13 @@ impl Pass<'_> {
                 continue;
             }
             let devices = chosen.iter().map(|cost| cost.devices).sum();
-            let who: BTreeSet<u32> = chosen.into_iter().flat_map(|cost| cost.who).collect();
-            let found = (who.len(), devices, who.into_iter().collect::<Vec<_>>());
+            let who = chosen.into_iter().flat_map(|cost| cost.who);
+            let who = who.filter_map(|at| Some((self.world.entry(at)?.server.id.as_str(), at)));
+            let who: BTreeMap<&str, u32> = who.collect();
+            let found = (who.len(), devices, who);
             best = best.into_iter().chain([found]).min();
         }
-        best.map(|(_, _, who)| who)
+        best.map(|(_, _, who)| who.into_values().collect())
     }
 
     /// Who must leave a node, the least urgent and youngest first, each only if it helps.
@@ -158,25 +221,27 @@ impl Pass<'_> {
             victims.iter().filter_map(|victim| Some((*victim, self.world.entry(*victim)?))).collect();
         victims.sort_by_key(|(_, entry)| {
             let since = entry.server.running().map_or(0, |running| running.since);
-            (entry.server.priority, std::cmp::Reverse(since), entry.server.id.clone())
+            (entry.server.priority, Reverse(since), entry.server.id.clone())
         });
         // Beside what is kept for those ahead.
-        let outlook = self.kept.get(&node).cloned().unwrap_or_else(|| place.outlook());
-        let mut gain = Amounts::default();
-        let enough = |gain: &Amounts| outlook.misfit(free_at, span, |free| free.plus(gain).holds(each)).is_none();
-        let (mut who, mut devices) = (Vec::new(), 0_i64);
+        let mut outlook = self.kept.get(&node).cloned().unwrap_or_else(|| place.outlook());
+        let (mut who, mut devices, mut came) = (Vec::new(), 0_i64, 0_i64);
+        let enough = |outlook: &Steps<Amounts>| outlook.misfit(free_at, span, |free| free.holds(each)).is_none();
         for (victim, entry) in victims {
-            if enough(&gain) {
+            if enough(&outlook) {
                 break;
             }
             let here = place.servers().find(|(server, _)| *server == victim).map(|(_, what)| what.clone());
-            gain = gain.plus(&here.unwrap_or_default());
+            let here = here.unwrap_or_default();
+            outlook.change(free_at, entry.end.unwrap_or(i64::MAX), |free| free.add(&here));
             who.push(victim);
             devices = devices.saturating_add(entry.need.devices);
+            came = came.saturating_add(entry.server.running().map_or(0, |running| running.since));
         }
-        (enough(&gain) && !who.is_empty()).then(|| Cost {
+        (enough(&outlook) && !who.is_empty()).then(|| Cost {
             victims: who.len(),
             devices,
+            came: Reverse(came),
             name: place.name.clone(),
             node,
             who,

@@ -9,11 +9,21 @@ use super::pass::Slot;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Promised {
-    /// Planned starts, by server, with the place in the queue.
-    slots: BTreeMap<u32, (usize, Slot)>,
+    /// What was kept for whom, with the place in the queue.
+    stakes: BTreeMap<u32, (usize, Stake)>,
+    /// Until when those granted in the last plan were to stay.
+    granted: BTreeMap<u32, i64>,
     shrank: bool,
     extended: bool,
     ruled: bool,
+}
+
+/// What is kept for a server that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stake {
+    Slot(Slot),
+    /// Nodes as a whole, because nobody knows when it can start.
+    Nodes(Vec<u32>),
 }
 
 /// A planned start that is later than it was.
@@ -58,48 +68,60 @@ impl Promised {
         self.ruled = true;
     }
 
+    /// Until when a server was granted its nodes, if that was the last plan's.
+    pub fn granted_until(&self, server: u32) -> Option<i64> {
+        self.granted.get(&server).copied()
+    }
+
     /// Where and when a server was to start.
     pub fn slot(&self, server: u32) -> Option<&Slot> {
-        self.slots.get(&server).map(|(_, slot)| slot)
+        match self.stakes.get(&server) {
+            Some((_, Stake::Slot(slot))) => Some(slot),
+            Some((_, Stake::Nodes(_))) | None => None,
+        }
     }
 
     /// It was promised this by an earlier world, in this place of the queue.
     pub fn restore(&mut self, server: u32, place: usize, slot: Slot) {
-        self.slots.insert(server, (place, slot));
+        self.stakes.insert(server, (place, Stake::Slot(slot)));
     }
 
     pub fn places(&self) -> impl Iterator<Item = (u32, usize, &Slot)> {
-        self.slots.iter().map(|(server, (place, slot))| (*server, *place, slot))
+        self.stakes.iter().filter_map(|(server, (place, stake))| match stake {
+            Stake::Slot(slot) => Some((*server, *place, slot)),
+            Stake::Nodes(_) => None,
+        })
     }
 
     pub fn forget(&mut self, server: u32) {
-        self.slots.remove(&server);
+        self.stakes.remove(&server);
     }
 
-    /// Takes note of everybody's slot, in order, and says which of those known before moved to a later time. Those that
-    /// start now are among them.
+    /// Takes note of what is kept for everybody, in order, and says which planned starts known before moved to a later time.
+    /// Those that start now are among them.
     pub fn note(
         &mut self,
-        slots: Vec<(u32, Option<Slot>)>,
+        stakes: impl Iterator<Item = (u32, Option<Stake>)>,
         now: i64,
         id: impl Fn(u32) -> Option<String>,
     ) -> Vec<Moved> {
         let mut moved = Vec::new();
         let (mut overtaken, mut rearranged) = (false, false);
-        let mut known = BTreeMap::new();
+        let (mut known, mut granted) = (BTreeMap::new(), BTreeMap::new());
         // How far in the old order everybody seen so far was.
         let mut furthest = 0;
-        for (place, (server, slot)) in slots.into_iter().enumerate() {
-            let before = self.slots.remove(&server);
-            if before.is_none() && slot.is_none() {
+        for (place, (server, stake)) in stakes.enumerate() {
+            let before = self.stakes.remove(&server);
+            if before.is_none() && stake.is_none() {
                 continue;
             }
-            // Somebody who is now ahead was behind this one before, or was not planned.
+            // Somebody who is now ahead was behind this one before, or nothing was kept for it.
             overtaken |= before.as_ref().is_none_or(|(place, _)| *place < furthest);
             furthest = before.as_ref().map_or(furthest, |(place, _)| furthest.max(*place));
-            if let Some((_, before)) = before {
+            let start = stake.as_ref().and_then(Stake::start);
+            if let Some(from) = before.as_ref().and_then(|(_, stake)| stake.start()) {
                 // Who starts now and could have a little earlier was late to be looked at.
-                if slot.as_ref().is_none_or(|slot| slot.start > before.start.max(now)) {
+                if start.is_none_or(|start| start > from.max(now)) {
                     let why = if self.extended {
                         Cause::Extended
                     } else if self.shrank {
@@ -110,22 +132,32 @@ impl Promised {
                         Cause::Overtaken
                     } else if rearranged {
                         Cause::Rearranged
-                    } else if before.start < now {
+                    } else if from < now {
                         Cause::Late
                     } else {
                         Cause::Unexplained
                     };
-                    let to = slot.as_ref().map(|slot| slot.start);
-                    moved.extend(id(server).map(|id| Moved { id, from: before.start, to, why }));
+                    moved.extend(id(server).map(|id| Moved { id, from, to: start, why }));
                 }
-                rearranged |= slot.as_ref() != Some(&before);
             }
-            if let Some(slot) = slot.filter(|slot| slot.start > now) {
-                known.insert(server, (place, slot));
+            rearranged |= before.is_some_and(|(_, before)| stake.as_ref() != Some(&before));
+            match stake {
+                Some(Stake::Slot(slot)) if slot.start <= now => drop(granted.insert(server, slot.until)),
+                Some(stake) => drop(known.insert(server, (place, stake))),
+                None => {}
             }
         }
-        self.slots = known;
+        (self.stakes, self.granted) = (known, granted);
         (self.shrank, self.extended, self.ruled) = (false, false, false);
         moved
+    }
+}
+
+impl Stake {
+    fn start(&self) -> Option<i64> {
+        match self {
+            Self::Slot(slot) => Some(slot.start),
+            Self::Nodes(_) => None,
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! Quotas of users and teams, over time. They hold when something is granted; whoever has something keeps it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use super::event::Limits;
 use super::excess::{Excess, Limited, first_excess, flavor_excess};
 use super::later::MOST_TRIES;
 use super::order::Arrival;
+use super::pass::Slot;
 use super::purse::{Held, Purse};
 use super::steps::Steps;
 use super::world::Entry;
@@ -25,12 +26,12 @@ pub(super) struct Draft {
     granted: BTreeMap<Holder, Held>,
     by_flavor: BTreeMap<(Holder, String), i64>,
     /// The same one by one, with their ends.
-    ends: BTreeMap<Holder, Vec<(i64, Held, String)>>,
+    ends: BTreeMap<Holder, Vec<(i64, u32)>>,
     /// What is held from now on, of those for whom a later start is planned or looked for.
     outlook: BTreeMap<Holder, Steps<Held>>,
     outlook_by_flavor: BTreeMap<(Holder, String), Steps<Held>>,
-    /// When the first planned start of somebody is.
-    first_planned: BTreeMap<Holder, i64>,
+    /// When those who are planned start.
+    starts: BTreeMap<Holder, BTreeSet<(i64, u32)>>,
     /// How many servers of the same holder came before, where servers are limited.
     before: BTreeMap<Holder, BTreeMap<u32, u32>>,
 }
@@ -64,30 +65,40 @@ impl Draft {
     }
 
     /// Counts a grant.
-    pub fn grant(&mut self, world: &World, entry: &Entry, now: i64, span: i64) {
+    pub fn grant(&mut self, world: &World, at: u32, entry: &Entry, now: i64) {
+        let end = now.saturating_add(entry.server.span());
         for holder in limited(world, entry) {
             let granted = self.granted.entry(holder).or_default();
             *granted = granted.plus(entry.need);
-            let key = (holder, entry.server.flavor.clone());
-            *self.by_flavor.entry(key).or_default() += entry.need.devices;
-            let end = (now.saturating_add(span), entry.need, entry.server.flavor.clone());
-            self.ends.entry(holder).or_default().push(end);
+            if let Some(key) = by_flavor(world, holder, entry) {
+                *self.by_flavor.entry(key).or_default() += entry.need.devices;
+            }
+            self.ends.entry(holder).or_default().push((end, at));
         }
-        self.hold(world, entry, (i64::MIN, now.saturating_add(span)), false, Held::plus);
+        self.hold(world, entry, (i64::MIN, end), false, Held::plus);
     }
 
     /// Counts a planned start.
-    pub fn plan(&mut self, world: &World, entry: &Entry, start: i64, span: i64) {
+    pub fn plan(&mut self, world: &World, at: u32, entry: &Entry, slot: &Slot) {
         for holder in limited(world, entry) {
-            let first = self.first_planned.entry(holder).or_insert(start);
-            *first = start.min(*first);
+            self.starts.entry(holder).or_default().insert((slot.start, at));
         }
-        self.hold(world, entry, (start, start.saturating_add(span)), true, Held::plus);
+        self.hold(world, entry, (slot.start, slot.until), true, Held::plus);
     }
 
     /// Takes a planned start back.
-    pub fn unplan(&mut self, world: &World, entry: &Entry, start: i64, span: i64) {
-        self.hold(world, entry, (start, start.saturating_add(span)), false, Held::minus);
+    pub fn unplan(&mut self, world: &World, at: u32, entry: &Entry, slot: &Slot) {
+        for holder in limited(world, entry) {
+            if let Some(starts) = self.starts.get_mut(&holder) {
+                starts.remove(&(slot.start, at));
+            }
+        }
+        self.hold(world, entry, (slot.start, slot.until), false, Held::minus);
+    }
+
+    /// What somebody was granted in this plan.
+    pub fn granted_to(&self, holder: Holder) -> Held {
+        self.granted.get(&holder).copied().unwrap_or_default()
     }
 
     fn hold(
@@ -100,33 +111,33 @@ impl Draft {
     ) {
         for holder in limited(world, entry) {
             if make {
-                self.look_ahead(world, holder, &entry.server.flavor);
+                self.look_ahead(world, holder, entry);
             }
             if let Some(outlook) = self.outlook.get_mut(&holder) {
-                outlook.change(from, until, |held| how(*held, entry.need));
+                outlook.change(from, until, |held| *held = how(*held, entry.need));
             }
-            if let Some(outlook) = self.outlook_by_flavor.get_mut(&(holder, entry.server.flavor.clone())) {
-                outlook.change(from, until, |held| how(*held, entry.need));
+            let by_flavor = by_flavor(world, holder, entry).and_then(|key| self.outlook_by_flavor.get_mut(&key));
+            if let Some(outlook) = by_flavor {
+                outlook.change(from, until, |held| *held = how(*held, entry.need));
             }
         }
     }
 
     /// Works out what somebody holds from now on. It is needed for few of them, and costs as much as they have servers.
-    fn look_ahead(&mut self, world: &World, holder: Holder, flavor: &str) {
+    fn look_ahead(&mut self, world: &World, holder: Holder, entry: &Entry) {
         let Some(purse) = world.purse(holder) else { return };
+        let granted = self.ends.get(&holder).map_or(&[][..], Vec::as_slice);
         if !self.outlook.contains_key(&holder) {
-            let now = purse.held.plus(self.granted.get(&holder).copied().unwrap_or_default());
-            let granted = self.ends.get(&holder).map_or(&[][..], Vec::as_slice);
+            let now = purse.held.plus(self.granted_to(holder));
             self.outlook.insert(holder, outlook(world, purse, now, granted, None));
         }
-        let key = (holder, flavor.to_owned());
-        if purse.account.limits.flavors.contains_key(flavor) && !self.outlook_by_flavor.contains_key(&key) {
-            let devices = self.by_flavor.get(&key).copied().unwrap_or_default();
-            let granted = Held { devices, ..Held::default() };
-            let now = held_of(world, purse, flavor).plus(granted);
-            let granted = self.ends.get(&holder).map_or(&[][..], Vec::as_slice);
-            self.outlook_by_flavor.insert(key, outlook(world, purse, now, granted, Some(flavor)));
-        }
+        let Some(key) = by_flavor(world, holder, entry).filter(|key| !self.outlook_by_flavor.contains_key(key)) else {
+            return;
+        };
+        let devices = self.by_flavor.get(&key).copied().unwrap_or_default();
+        let now = held_of(world, purse, &key.1).plus(Held { devices, ..Held::default() });
+        let steps = outlook(world, purse, now, granted, Some(&key.1));
+        self.outlook_by_flavor.insert(key, steps);
     }
 
     /// The first quota that does not allow a server to start now, and stay for so long. One that was found already may be
@@ -160,7 +171,7 @@ impl Draft {
                 }
             }
             for holder in limited(world, entry) {
-                self.look_ahead(world, holder, &entry.server.flavor);
+                self.look_ahead(world, holder, entry);
                 let limits = &world.purse(holder)?.account.limits;
                 let fits = |held: &Held| first_excess(limits, *held, entry.need, None).is_none();
                 from = self.outlook.get(&holder)?.gap(from, span, fits)?;
@@ -195,7 +206,7 @@ impl Draft {
         if !is_limited(limits) {
             return None;
         }
-        let used = purse.held.plus(self.granted.get(&holder).copied().unwrap_or_default());
+        let used = purse.held.plus(self.granted_to(holder));
         let found = first_excess(limits, used, entry.need, but).or_else(|| {
             let flavor = &entry.server.flavor;
             let most = *limits.flavors.get(flavor)?;
@@ -216,7 +227,7 @@ impl Draft {
         span: i64,
         lent: Option<&Limited>,
     ) -> Option<Excess> {
-        let first = *self.first_planned.get(&holder)?;
+        let (first, _) = *self.starts.get(&holder)?.first()?;
         let limits = &world.purse(holder)?.account.limits;
         // What is lent now must be back when it is planned for.
         let from = if lent.is_some() { first } else { now };
@@ -249,10 +260,7 @@ impl Draft {
         if own.is_some_and(|most| beyond > i128::from(most)) {
             return false;
         }
-        let held = |at: u32, purse: &Purse| {
-            let granted = self.granted.get(&Holder::Team(at)).copied().unwrap_or_default();
-            purse.held.plus(granted).devices
-        };
+        let held = |at: u32, purse: &Purse| purse.held.plus(self.granted_to(Holder::Team(at))).devices;
         let (mut idle, mut borrowed) = (0_i128, 0_i128);
         for (at, purse) in world.teams.all().filter(|(at, _)| *at != team) {
             let Some(most) = purse.account.limits.devices else { continue };
@@ -260,14 +268,6 @@ impl Draft {
             if left > 0 { idle += left } else { borrowed -= left }
         }
         beyond <= idle - borrowed
-    }
-}
-
-impl World {
-    /// Whether a team holds more than its own, so that what its preemptible servers hold can be asked back.
-    pub(super) fn is_borrowing(&self, team: u32) -> bool {
-        let Some(purse) = self.teams.get(team) else { return false };
-        purse.account.limits.devices.is_some_and(|most| purse.held.devices > most)
     }
 }
 
@@ -280,24 +280,26 @@ fn limited<'w>(world: &'w World, entry: &Entry) -> impl Iterator<Item = Holder> 
     holders(entry).filter(|holder| world.purse(*holder).is_some_and(|purse| is_limited(&purse.account.limits)))
 }
 
+/// Where devices of a server's flavor are counted by themselves, if they are limited so.
+fn by_flavor(world: &World, holder: Holder, entry: &Entry) -> Option<(Holder, String)> {
+    let flavor = &entry.server.flavor;
+    let limited = world.purse(holder)?.account.limits.flavors.contains_key(flavor);
+    limited.then(|| (holder, flavor.clone()))
+}
+
 /// What somebody holds of a flavor.
 fn held_of(world: &World, purse: &Purse, flavor: &str) -> Held {
     let runs = purse.runs.iter().filter_map(|run| world.entry(*run)).filter(|run| run.server.flavor == flavor);
     runs.fold(Held::default(), |sum, run| sum.plus(run.need))
 }
 
-fn outlook(
-    world: &World,
-    purse: &Purse,
-    now: Held,
-    granted: &[(i64, Held, String)],
-    flavor: Option<&str>,
-) -> Steps<Held> {
-    let runs = purse.runs.iter().filter_map(|run| world.entry(*run));
-    let runs = runs.filter(|run| flavor.is_none_or(|flavor| run.server.flavor == flavor));
-    let granted = granted.iter().filter(|(.., of)| flavor.is_none_or(|flavor| of == flavor));
-    let granted = granted.filter(|(end, ..)| *end < i64::MAX).map(|(end, what, _)| (*end, *what));
-    let mut ends: Vec<(i64, Held)> = runs.filter_map(|run| Some((run.end?, run.need))).chain(granted).collect();
+fn outlook(world: &World, purse: &Purse, now: Held, granted: &[(i64, u32)], flavor: Option<&str>) -> Steps<Held> {
+    let is_of = |entry: &&Entry| flavor.is_none_or(|flavor| entry.server.flavor == flavor);
+    let runs = purse.runs.iter().filter_map(|run| world.entry(*run)).filter(is_of);
+    let runs = runs.filter_map(|run| Some((run.end?, run.need)));
+    let granted = granted.iter().filter(|(end, _)| *end < i64::MAX);
+    let granted = granted.filter_map(|(end, at)| Some((*end, world.entry(*at).filter(is_of)?.need)));
+    let mut ends: Vec<(i64, Held)> = runs.chain(granted).collect();
     ends.sort_by_key(|(end, _)| *end);
     let mut steps = Steps::new(now);
     for (end, what) in ends {

@@ -23,14 +23,14 @@ impl<V: Clone> Steps<V> {
     }
 
     /// Changes the value between two times.
-    pub fn change(&mut self, from: i64, until: i64, change: impl Fn(&V) -> V) {
+    pub fn change(&mut self, from: i64, until: i64, change: impl Fn(&mut V)) {
         if from >= until {
             return;
         }
         let first = self.split(from);
         let end = if until == i64::MAX { self.steps.len() } else { self.split(until) };
         for (_, value) in self.steps.iter_mut().take(end).skip(first) {
-            *value = change(value);
+            change(value);
         }
     }
 
@@ -82,7 +82,7 @@ mod tests {
     fn steps(taken: &[(i64, i64, i64)]) -> Steps<i64> {
         let mut steps = Steps::new(8);
         for (from, length, what) in taken {
-            steps.change(*from, from + length, |free| free - what);
+            steps.change(*from, from + length, |free| *free -= what);
         }
         steps
     }

@@ -116,10 +116,7 @@ impl World {
             if place.node == node {
                 return;
             }
-            let shrinks = !place.node.others.holds(&node.others)
-                || !node.capacity.holds(&place.node.capacity)
-                || (place.node.service == Service::Open && node.service != Service::Open);
-            if shrinks {
+            if is_less(&place.node, &node) {
                 self.promised.capacity_shrank();
             }
             place.set(node);
@@ -220,4 +217,17 @@ impl World {
     pub(super) fn shape_of(&self, entry: &Entry) -> Option<&Shape> {
         self.shapes.get(entry.shape)
     }
+}
+
+/// Whether somebody may find less on a node than before.
+fn is_less(old: &Node, new: &Node) -> bool {
+    let back = |node: &Node| match node.service {
+        Service::Open => i64::MIN,
+        Service::Back(at) => at,
+        Service::Closed => i64::MAX,
+    };
+    !old.others.holds(&new.others)
+        || !new.capacity.holds(&old.capacity)
+        || back(new) > back(old)
+        || (&old.labels, &old.taints) != (&new.labels, &new.taints)
 }

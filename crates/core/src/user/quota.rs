@@ -31,8 +31,8 @@ pub(super) fn object(user: &UserName, quota: &Quota, devices: &BTreeSet<String>)
 }
 
 fn hard(quota: &Quota, devices: &BTreeSet<String>) -> BTreeMap<String, Written> {
-    // Each device by itself may be as many as all together: kinds cannot be added up here.
-    let Quota { servers: _, devices: most, cpu, memory, storage } = quota;
+    // Each device by itself may be as many as all together: kinds cannot be added up here, nor do pods have flavors.
+    let Quota { servers: _, flavors: _, devices: most, cpu, memory, storage } = quota;
     let plain = [("cpu", cpu), ("memory", memory), ("storage", storage)];
     let plain = plain.into_iter().filter_map(|(name, amount)| Some((format!("{REQUESTS}{name}"), (*amount)?)));
     let device = |most: &u32| {
@@ -66,6 +66,7 @@ mod tests {
         let quota = Quota {
             servers: Some(3),
             devices: Some(4),
+            flavors: [("h100".to_owned(), 2)].into(),
             cpu: Some("0.5".parse().unwrap()),
             memory: Some("1024Mi".parse().unwrap()),
             storage: Some("2Ti".parse().unwrap()),

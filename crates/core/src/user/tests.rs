@@ -25,6 +25,7 @@ fn limited() -> DevServerUser {
         cpu: Some("8".parse().unwrap()),
         memory: Some("32Gi".parse().unwrap()),
         storage: Some("1Ti".parse().unwrap()),
+        ..odc_api::v1alpha1::Quota::default()
     })
 }
 
@@ -589,7 +590,10 @@ fn nothing_of_a_user_who_exists_or_of_somebody_else_is_abandoned() {
 fn any_quota() -> impl Strategy<Value = odc_api::v1alpha1::Quota> {
     let amount = || proptest::option::of((0..1_000_000_i64).prop_map(odc_api::quantity::Quantity::bytes));
     (proptest::option::of(0..9_u32), proptest::option::of(0..9_u32), amount(), amount(), amount()).prop_map(
-        |(servers, devices, cpu, memory, storage)| odc_api::v1alpha1::Quota { servers, devices, cpu, memory, storage },
+        |(servers, devices, cpu, memory, storage)| {
+            let flavors = BTreeMap::new();
+            odc_api::v1alpha1::Quota { servers, devices, flavors, cpu, memory, storage }
+        },
     )
 }
 

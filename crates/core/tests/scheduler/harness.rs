@@ -17,6 +17,28 @@ pub struct Harness {
     pub nodes: BTreeMap<String, Node>,
     pub servers: BTreeMap<String, Server>,
     pub teams: BTreeMap<String, Account>,
+    pub users: BTreeMap<String, Account>,
+}
+
+/// How much of what takes long is done: a little beside one's work, all of it where all tests run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    Quick,
+    Whole,
+    Full,
+}
+
+impl Effort {
+    /// `./dev test` sets `ODC_EFFORT`.
+    pub fn asked() -> Self {
+        if cfg!(feature = "full") {
+            Self::Full
+        } else if std::env::var_os("ODC_EFFORT").is_some() {
+            Self::Whole
+        } else {
+            Self::Quick
+        }
+    }
 }
 
 pub fn amounts(gpus: i64) -> Amounts {
@@ -61,6 +83,7 @@ impl Harness {
             nodes: BTreeMap::new(),
             servers: BTreeMap::new(),
             teams: BTreeMap::new(),
+            users: BTreeMap::new(),
         }
     }
 
@@ -78,6 +101,12 @@ impl Harness {
         let account = Account { name: name.into(), weight: 1, limits, borrow, used: None };
         self.teams.insert(name.into(), account.clone());
         self.tell(Event::Team(account));
+    }
+
+    pub fn user(&mut self, name: &str, limits: Limits) {
+        let account = Account { name: name.into(), weight: 1, limits, borrow: None, used: None };
+        self.users.insert(name.into(), account.clone());
+        self.tell(Event::User(account));
     }
 
     pub fn put(&mut self, server: Server) {
@@ -200,40 +229,45 @@ impl Harness {
             assert!(held(&team.name) - lent <= most, "team {} holds {} at {}", team.name, held(&team.name), self.now);
             assert!(!grant.borrowed || server.preemptible, "{grant:?} cannot be asked back");
         }
+        for server in plan.grants.iter().map(|grant| &self.servers[&grant.id]) {
+            let Some(most) = self.users.get(&server.owner).and_then(|user| user.limits.devices) else { continue };
+            let of_user = self.servers.values().filter(|other| other.owner == server.owner && running(other).is_some());
+            let held: i64 = of_user.map(|server| server.ask.devices()).sum();
+            assert!(held <= most, "user {} holds {held} at {}", server.owner, self.now);
+        }
     }
 
-    /// The same facts told to a world that knows nothing else.
+    /// The same facts told to a world that knows nothing else: what is there, what was used, what was promised.
     pub fn told_anew(&self) -> World {
         let mut world = World::new();
-        let mut tell = |event| world.apply(event, self.policy.half_life, self.now);
+        let half_life = self.policy.half_life;
+        let mut tell = |event| world.apply(event, half_life, self.now);
         self.servers.values().rev().for_each(|server| tell(Event::Server(Box::new(server.clone()))));
         self.nodes.values().rev().for_each(|node| tell(Event::Node(node.clone())));
-        self.teams.values().for_each(|team| tell(Event::Team(team.clone())));
+        let teams: BTreeSet<&String> = self.servers.values().filter_map(|server| server.team.as_ref()).collect();
+        for name in teams.into_iter().chain(self.teams.keys()) {
+            let known = self.teams.get(name).cloned().unwrap_or_else(|| nobody(name));
+            tell(Event::Team(Account { used: self.world.used_by_team(name, half_life, self.now), ..known }));
+        }
+        let users: BTreeSet<&String> = self.servers.values().map(|server| &server.owner).collect();
+        for name in users.into_iter().chain(self.users.keys()) {
+            let known = self.users.get(name).cloned().unwrap_or_else(|| nobody(name));
+            tell(Event::User(Account { used: self.world.used_by_user(name, half_life, self.now), ..known }));
+        }
         self.world.promises().for_each(|promise| tell(Event::Promise(promise)));
         world
     }
+}
+
+/// An account nothing was said about.
+fn nobody(name: &str) -> Account {
+    Account { name: name.to_owned(), ..Account::default() }
 }
 
 pub fn running(server: &Server) -> Option<&Running> {
     match &server.state {
         State::Running(running) => Some(running),
         State::Waiting | State::Resting => None,
-    }
-}
-
-/// A small source of numbers without pattern, the same on every machine.
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides.max(1)
-    }
-
-    pub fn number(&mut self, sides: u64) -> i64 {
-        i64::try_from(self.roll(sides)).unwrap()
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod change;
 mod exhaustive;
 mod harness;
 mod properties;

@@ -4,7 +4,7 @@
 //! ```text
 //! node NAME GPUS [zone=Z]              down NODE      up NODE
 //! team NAME [quota=N] [borrow=N|any] [used=HOURS]    user NAME team=T
-//! ask ID USER GPUSxNODES for TIME [low|high] [preemptible] [at TIME] [zone]
+//! ask ID USER GPUSxNODES for TIME|ever [low|high] [preemptible] [at TIME] [zone]
 //! leave ID      extend ID by TIME      after TIME     plan     dry ID USER GPUSxNODES for TIME
 //! ```
 
@@ -122,8 +122,9 @@ impl Script {
     fn asked(&self, words: &[&str]) -> Server {
         let [_, id, user, size, ..] = words[..] else { panic!("{words:?} asks for nothing") };
         let (gpus, nodes) = size.split_once('x').unwrap_or((size, "1"));
-        let life = seconds(after(words, "for").expect("for how long"));
-        let mut server = server(id, gpus.parse().unwrap(), life, self.harness.now);
+        let life = after(words, "for").filter(|life| *life != "ever").map(seconds);
+        let mut server = server(id, gpus.parse().unwrap(), 0, self.harness.now);
+        server.lifetime = life;
         server.ask.nodes = nodes.parse().unwrap();
         server.ask.topology = words.contains(&"zone").then(|| ZONE.to_owned());
         // Of those who ask in the same second the first one comes first.

@@ -1,9 +1,10 @@
 //! Traces in virtual time.
 
-use odc_core::scheduler::Step;
-use odc_core::scheduler::{Policy, Right};
-use odc_core::sim::{self, Options, Outcome, Report, convert};
+use odc_core::scheduler::{Policy, Right, Step};
+use odc_core::sim::{self, Dice, Options, Outcome, Report, convert};
 use serde_json::json;
+
+use super::harness::Effort;
 
 fn play(text: &str, policy: &Policy) -> (Report, Vec<String>, String) {
     let lines = sim::read(text).unwrap();
@@ -181,4 +182,76 @@ fn traces_of_others_can_be_played() {
     let (report, ..) = play(&text, &Policy::default());
     assert_eq!(report.requests[1].runs[0].started_at, 50);
     assert!(matches!(convert::csv("t,user\n", &machine), Err(convert::Error::Column { column: "count" })));
+}
+
+/// Four teams that lend and borrow, gangs, bookings, all priorities, people who leave early, extend or give up, and nodes
+/// that come and go, under more load than there is room for.
+fn heavy(seed: u64) -> String {
+    let mut dice = Dice(seed);
+    let mut lines: Vec<(i64, serde_json::Value)> = Vec::new();
+    for node in 0..6 {
+        let zone = if node < 3 { "a" } else { "b" };
+        let node = json!({"name": format!("n{node}"), "devices": {"gpu": 8}, "cpu": 64, "memoryGi": 512, "zone": zone});
+        lines.push((0, json!({"node": node})));
+    }
+    let flavor = json!({"name": "h100", "device": "gpu", "cpuPerDevice": 4, "memoryGiPerDevice": 32});
+    lines.push((0, json!({"flavor": flavor})));
+    for (team, borrow) in [json!({}), json!({"devices": 8}), json!({"devices": 4}), json!(null)].into_iter().enumerate()
+    {
+        let team = json!({"name": format!("team-{team}"), "quota": {"devices": 10 + 2 * team}, "borrow": borrow});
+        lines.push((0, json!({"team": team})));
+    }
+    for user in 0..12 {
+        lines.push((0, json!({"user": {"name": format!("u{user}"), "team": format!("team-{}", user % 4)}})));
+    }
+    let mut t = 0;
+    for number in 0..1_500 {
+        t += dice.number(240);
+        let (id, life) = (format!("r{number}"), 600 + dice.number(6_000));
+        let gang = if dice.roll(8) == 0 { 2 } else { 1 };
+        let mut request = json!({
+            "id": id, "user": format!("u{}", dice.roll(12)), "flavor": "h100", "count": 1 + dice.number(8), "nodes": gang,
+            "lifetimeSeconds": life, "actualSeconds": life / (1 + dice.number(4)),
+            "priority": *dice.pick(&["Low", "Normal", "Normal", "High"]).unwrap(), "preemptible": dice.roll(3) == 0,
+        });
+        if dice.roll(15) == 0 {
+            request["notBefore"] = json!(t + dice.number(9_000));
+        }
+        lines.push((t, json!({"request": request})));
+        if dice.roll(10) == 0 {
+            lines.push((t + dice.number(6_000), json!({"extend": {"id": id, "bySeconds": 900}})));
+        }
+        if dice.roll(20) == 0 {
+            lines.push((t + dice.number(6_000), json!({"cancel": id})));
+        }
+        if dice.roll(50) == 0 {
+            let (down, up) = *dice.pick(&[("nodeDown", "nodeUp"), ("cordon", "uncordon")]).unwrap();
+            let (node, from) = (format!("n{}", dice.roll(6)), t + dice.number(600));
+            lines.push((from, json!({down: node})));
+            lines.push((from + 600 + dice.number(3_000), json!({up: node})));
+        }
+    }
+    lines.sort_by_key(|(t, _)| *t);
+    let line = |(t, mut line): (i64, serde_json::Value)| {
+        line["t"] = json!(t);
+        format!("{line}\n")
+    };
+    lines.into_iter().map(line).collect()
+}
+
+#[test]
+fn heavy_traces_break_no_promise_and_give_nothing_twice() {
+    let seeds = match Effort::asked() {
+        Effort::Quick => 1..=2,
+        Effort::Whole => 1..=8,
+        Effort::Full => 1..=80,
+    };
+    for seed in seeds {
+        let (report, ..) = play(&heavy(seed), &Policy::default());
+        let totals = &report.totals;
+        assert_eq!((totals.overcommits, totals.promise_violations), (0, 0), "seed {seed}");
+        // It is heavy: people wait, are preempted, and most of it is used.
+        let preempted: u32 = report.requests.iter().map(|request| request.preemptions).sum();
+        assert!(preempted > 20 && totals.utilisation > 0.6, "seed {seed}: {preempted} {totals:?}");
+    }
 }

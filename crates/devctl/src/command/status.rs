@@ -94,7 +94,9 @@ fn view(app: &App, flavors: &[DevServerFlavor], servers: &[Glance]) -> View {
     let mut parts = Vec::new();
     for flavor in flavors {
         let status = flavor.status.clone().unwrap_or_default();
-        let (total, free) = (status.total.unwrap_or(0), status.free.unwrap_or(0));
+        // What is in maintenance is neither free nor used.
+        let in_service = |amount: Option<i64>| amount.filter(|_| flavor.spec.maintenance.is_none()).unwrap_or(0);
+        let (total, free) = (in_service(status.total), in_service(status.free));
         let name = flavor.name_any();
         if flavor.spec.device.is_some() {
             gpus.total += total;

@@ -27,7 +27,7 @@ pub struct DevServerFlavorStatus {
     #[schemars(range(min = 0))]
     pub total: Option<i64>,
 
-    /// How many of them nobody uses.
+    /// How many of them nobody uses; none while the flavor is in maintenance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub free: Option<i64>,

@@ -27,6 +27,27 @@ fn a_quota_holds_at_the_grant_and_holds_nobody_else_up() {
 }
 
 #[test]
+fn a_quota_can_be_of_one_flavor() {
+    let only =
+        |flavor: &str, devices: u32| Quota { flavors: [(flavor.to_owned(), devices)].into(), ..Quota::default() };
+    let cluster = Cluster::new([gpu_node("n1", 8)])
+        .user_quota("ada", only("flavor-gpu", 2))
+        .user_quota("bob", only("another", 0))
+        .server("fits", |server| server.gpus(2))
+        .server("more", |server| server.gpus(1))
+        .server("bobs", |server| server.gpus(4).owner("bob"));
+    check(
+        cluster,
+        &[
+            "grant fits on n1",
+            "grant bobs on n1",
+            "wait more #1 QuotaExceeded: The quota of user ada is 2 flavor-gpu, and this server needs 1 besides the 2 in \
+             use: end or hibernate another one, or ask an administrator to raise the quota.",
+        ],
+    );
+}
+
+#[test]
 fn what_is_more_than_the_whole_quota_is_said_so() {
     let cluster =
         Cluster::new([gpu_node("n1", 8)]).user_quota("ada", devices(1)).server("s", |server| server.gpus(2).nodes(2));

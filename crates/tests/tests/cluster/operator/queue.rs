@@ -185,6 +185,8 @@ async fn what_was_recorded_is_decided_the_same_again() -> anyhow::Result<()> {
         let high = json!({"flavor": "gpu", "count": 4, "team": "vision", "scheduling": {"priority": "High"}});
         stage.create("high", high).await?;
         stage.until_phase("high", Phase::Running).await?;
+        stage.change("low", json!({"desired": "Ended"})).await?;
+        stage.until_phase("low", Phase::Cancelled).await?;
         stage.change("sleeper", json!({"desired": "Hibernated"})).await?;
         stage.until_phase("waits", Phase::Running).await?;
         stage.change("high", json!({"desired": "Ended"})).await?;
