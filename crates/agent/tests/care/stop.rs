@@ -82,6 +82,23 @@ fn the_stop_after_one_that_was_called_off_runs_it_again() {
 }
 
 #[test]
+fn an_end_that_comes_while_one_that_was_called_off_still_runs_has_its_own() {
+    let server = server();
+    let mut operator = Operator::dial(&server);
+    operator.say(&Request::Quiesce { within_seconds: 30 });
+    server.wait_for_text("home/runs", "run");
+    // Another connection, because the first waits for its answer.
+    let goes_on = Request::SetDeadline { remaining_seconds: Some(3600), idle: None };
+    assert_eq!(Operator::dial(&server).ask(&goes_on), Reply::Done);
+    terminate(&server);
+    server.wait_for_text("log", "asked to stop");
+    assert_eq!(server.text("home/runs"), "run\n", "not beside the other");
+    fs::write(path(&server, "home/go"), "").unwrap();
+    eventually("it ends", || ended(&server).then_some(()));
+    assert_eq!(server.text("home/runs"), "run\nrun\n");
+}
+
+#[test]
 fn the_death_of_serve_neither_stops_nor_repeats_it() {
     let server = server();
     let mut operator = Operator::dial(&server);
