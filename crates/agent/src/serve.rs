@@ -39,7 +39,6 @@ pub mod transport;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -55,7 +54,7 @@ use crate::serve::access::Access;
 use crate::serve::account::Account;
 use crate::serve::activity::Activity;
 use crate::serve::apart::Apart;
-use crate::serve::connection::{Peer, Stranger, attend};
+use crate::serve::connection::{Peer, Strangers, attend};
 use crate::serve::marker::Marker;
 use crate::serve::served::{Directory, Identity, Served};
 use crate::serve::steward::Steward;
@@ -91,13 +90,14 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
         journal.say(format!("not used: {line}"));
     }
     let identity = Identity::from_environment(server_uid.as_str());
-    let steward = Steward::new(steward::Settings {
+    let settings = steward::Settings {
         state: state.clone(),
         home: Account::look_up().home,
         pre_stop: Some(keys.join(PRE_STOP)).filter(|script| script.is_file()),
         server: identity.server.clone(),
         jupyter_port: jupyter::PORT,
-    });
+    };
+    let steward = Steward::new(settings, &journal);
     let served = Arc::new(Served {
         activity: Arc::new(Activity::new()),
         access,
@@ -138,18 +138,15 @@ async fn accept(
         let served = Arc::clone(&served);
         async move { forward::agent::sweep(served.directory.path()).await }
     });
-    let strangers = Arc::new(AtomicU32::new(0));
+    let strangers = Strangers::default();
     let mut dice = Dice::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(BREATH).await;
             continue;
         };
-        if startups::refuses(strangers.load(Ordering::Relaxed), dice.roll()) {
-            continue;
-        }
         let Ok(peer) = ends(&stream) else { continue };
-        let stranger = Stranger::new(&strangers);
+        let stranger = strangers.admit(dice.roll());
         tokio::spawn(attend(stream, peer, stranger, Arc::clone(&served), Arc::clone(&config), grace));
     }
 }
