@@ -36,6 +36,7 @@ pub mod steward;
 pub mod terminals;
 pub mod transport;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use russh::keys::{Algorithm, PrivateKey};
 use russh::server::Config;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 
 use crate::args;
@@ -67,6 +68,10 @@ const BLOCKING_THREADS: usize = 32;
 
 /// Among the keys, if the user wants one.
 const PRE_STOP: &str = "pre-stop.sh";
+
+/// Connections that the kernel keeps for us until we take them. Of more, clients learn nothing and try again after a
+/// second, so a flood must not fill it before we have had our turn. The kernel has a limit of its own.
+const WAITING: u32 = 4096;
 
 /// After a failure to take a connection, as when there are too many files.
 const BREATH: Duration = Duration::from_millis(100);
@@ -125,7 +130,7 @@ async fn accept(
     config: Arc<Config>,
     grace: Duration,
 ) -> anyhow::Result<ExitCode> {
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("listening on {listen}"))?;
+    let listener = bind(listen).with_context(|| format!("listening on {listen}"))?;
     let address = listener.local_addr()?;
     let marker = Marker::new(address);
     if let Err(error) = marker.store(served.directory.path()) {
@@ -151,7 +156,15 @@ async fn accept(
     }
 }
 
-fn ends(stream: &TcpStream) -> std::io::Result<Peer> {
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Whoever was here before may have left connections that the kernel still remembers.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
+}
+
+fn ends(stream: &TcpStream) -> io::Result<Peer> {
     stream.set_nodelay(true)?;
     Ok(Peer { client: stream.peer_addr()?, server: stream.local_addr()? })
 }
