@@ -155,9 +155,9 @@ impl Notebook {
             match (wanted, running) {
                 (Some(token), Some(running)) if running.token == token => {
                     if running.process.runs() {
-                        self.check(&token).await
+                        self.check(&token).await;
                     } else {
-                        self.ended()
+                        self.ended();
                     }
                 }
                 (Some(token), None) => self.start(token).await,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use odc_agent::serve::marker::Marker;
 use odc_agent::state::State;
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
 use client::client;
@@ -196,11 +196,24 @@ impl Server {
         let _ = self.process.wait();
     }
 
+    /// The number, outside, of its process 1.
+    pub fn init_pid(&self) -> Option<u32> {
+        children(self.pid()).first().copied()
+    }
+
+    /// As the container's runtime does.
+    pub fn terminate(&self) {
+        let init = self.init_pid().expect("it runs").try_into().unwrap();
+        kill_process(Pid::from_raw(init).unwrap(), Signal::TERM).unwrap();
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.init_pid().is_none()
+    }
+
     /// The number, outside, of its `serve`, while there is one.
     pub fn serve_pid(&self) -> Option<u32> {
-        let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        let init: u32 = children(self.pid()).split_whitespace().next()?.parse().ok()?;
-        children(init).split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
+        children(self.init_pid()?).into_iter().find(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             line.split(|byte| *byte == 0).nth(1) == Some(b"serve")
         })
@@ -240,6 +253,11 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
 pub fn keygen(place: &Path, name: &str) {
