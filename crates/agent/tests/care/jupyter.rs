@@ -1,4 +1,4 @@
-//! A real notebook server, as PyPI has it.
+//! A real notebook server, as people install it.
 
 use std::env::{join_paths, split_paths, var_os};
 use std::io::{BufRead as _, BufReader};

@@ -1,4 +1,4 @@
-//! The clients that programs have: Python's paramiko and asyncssh, in the versions we chose; and what WinSCP says.
+//! The clients that programs have: Python's paramiko and asyncssh, in the versions we chose; and what `WinSCP` says.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Python with what some tests need from PyPI, in the versions we chose.
+//! Python with what some tests need of other people's, in the versions we chose.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
