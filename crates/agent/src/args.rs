@@ -34,6 +34,9 @@ pub enum Command {
     /// Print the addresses of a name; `serve` has another process look, because that may load parts of the image
     #[command(hide = true)]
     Resolve(Resolve),
+    /// Become a script in the user's home; what `init` starts scripts with
+    #[command(hide = true)]
+    RunScript(RunScript),
     /// Run the preStop script, if nobody has for this stop; what `serve` has done before a stop
     #[command(hide = true)]
     PreStop(PreStop),
@@ -176,6 +179,11 @@ pub struct Session {
     pub name: OsString,
     #[arg(last = true, required = true)]
     pub program: Vec<OsString>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RunScript {
+    pub script: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

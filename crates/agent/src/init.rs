@@ -30,7 +30,8 @@ use crate::init::children::Children;
 use crate::init::flush::Flush;
 use crate::init::journal::{Journal, finished_within};
 use crate::init::life::{Action, Event, GLANCE, Life, Role, Terms};
-use crate::init::once::{Claim, Look, Once, Run};
+use crate::init::once::{Claim, Look, Once};
+use crate::init::script::{Report, Script};
 use crate::init::signals::{Meaning, Signals};
 use crate::prepare;
 use crate::state::State;
@@ -67,6 +68,7 @@ struct Init {
     directory: Option<Directory>,
     written: State,
     carriers: Vec<JoinHandle<()>>,
+    reports: Vec<(Role, Report)>,
     flush: Flush,
     once: Option<Once>,
     /// Who runs the preStop script, or ran it.
@@ -141,6 +143,7 @@ impl Init {
             pre_stop_run: None,
             directory: directory.ok(),
             carriers: Vec::new(),
+            reports: Vec::new(),
             flush: Flush::default(),
         }
     }
@@ -159,16 +162,18 @@ impl Init {
                 let patience =
                     if self.children.more { Some(Duration::ZERO) } else { self.life.patience(self.clock.elapsed()) };
                 // Nobody tells us of the end of what is not our child.
-                let patience = match self.others_pre_stop() {
-                    Some(_) => patience.map(|longest| longest.min(GLANCE)),
-                    None => patience,
+                let patience = match &self.pre_stop_run {
+                    Some(Claim::Theirs(_) | Claim::Busy(_)) => patience.map(|longest| longest.min(GLANCE)),
+                    Some(Claim::Ours(_)) | None => patience,
                 };
                 signals.wait(patience);
                 events.extend(signals.take().into_iter().map(|meaning| match meaning {
                     Meaning::Stop => Event::Stop,
                     Meaning::Forward(signal) => Event::Signal(signal),
                 }));
-                events.extend(self.children.reap().into_iter().map(|(role, outcome)| Event::Ended(role, outcome)));
+                for (role, outcome) in self.children.reap() {
+                    events.push_back(Event::Ended(role, self.in_full(role, outcome)));
+                }
                 events.extend(self.glance());
             }
             while let Some(event) = events.pop_front() {
@@ -178,23 +183,28 @@ impl Init {
         }
     }
 
+    /// With the reason, if it is a script that could not be started.
+    fn in_full(&mut self, role: Role, outcome: Outcome) -> Outcome {
+        match self.reports.iter().position(|(of, _)| *of == role) {
+            Some(place) => self.reports.swap_remove(place).1.outcome(outcome),
+            None => outcome,
+        }
+    }
+
     /// What nobody tells us and a look shows.
     fn glance(&self) -> impl Iterator<Item = Event> + use<> {
         let flushed = self.flush.is_done().then_some(Event::Flushed);
         let ended = (self.life.is_ending() && children::all_ended()).then_some(Event::AllEnded);
-        let pre_stop = match self.others_pre_stop().map(Run::look) {
-            Some(Look::Ended(outcome)) => Some(Event::Ended(Role::PreStop, outcome)),
-            Some(Look::Abandoned) => Some(Event::PreStopAbandoned),
-            Some(Look::Running) | None => None,
+        let pre_stop = match &self.pre_stop_run {
+            Some(Claim::Theirs(run)) => match run.look() {
+                Look::Ended(outcome) => Some(Event::Ended(Role::PreStop, outcome)),
+                Look::Abandoned => Some(Event::PreStopOpen),
+                Look::Running => None,
+            },
+            Some(Claim::Busy(run)) => (run.look() != Look::Running).then_some(Event::PreStopOpen),
+            Some(Claim::Ours(_)) | None => None,
         };
         pre_stop.into_iter().chain(ended).chain(flushed).chain([Event::Glance])
-    }
-
-    fn others_pre_stop(&self) -> Option<&Run> {
-        match &self.pre_stop_run {
-            Some(Claim::Theirs(run)) => Some(run),
-            Some(Claim::Ours(_)) | None => None,
-        }
     }
 
     /// Does what is due. Gives the exit code once that is to leave.
@@ -235,7 +245,7 @@ impl Init {
     fn start(&mut self, role: Role) -> Result<(), Outcome> {
         if role == Role::PreStop {
             self.pre_stop_run = self.once.as_ref().and_then(|once| once.claim().ok());
-            if self.others_pre_stop().is_some() {
+            if let Some(Claim::Theirs(_) | Claim::Busy(_)) = &self.pre_stop_run {
                 return Ok(());
             }
         }
@@ -247,7 +257,10 @@ impl Init {
         };
         if let Some(script) = script {
             let log = self.directory.as_ref().and_then(|directory| File::create(directory.log(name(role))).ok());
-            self.carriers.push(script::start(&mut self.children, role, script, log)?);
+            let Script { mut command, carrier, report } = script::prepare(script, name(role), log)?;
+            self.children.start(role, &mut command).map_err(|error| Outcome::failed_to_start("the agent", &error))?;
+            self.carriers.push(carrier);
+            self.reports.push((role, report));
         } else if let Some(command) = command {
             let program = command.get_program().display().to_string();
             self.children.start(role, command).map_err(|error| Outcome::failed_to_start(&program, &error))?;
@@ -275,7 +288,7 @@ impl Init {
                 self.journal.say(format!("setup {outcome}; the server goes on without it"));
             }
             Event::Ended(role, outcome) => self.journal.say(format!("{} {outcome}", name(*role))),
-            Event::PreStopAbandoned => self.journal.say("pre-stop was not begun by who wanted to; we do"),
+            Event::PreStopOpen => self.journal.say("nobody runs pre-stop for this stop; we do"),
             Event::Stop => self.journal.say("asked to stop"),
             _ => {}
         }

@@ -9,6 +9,8 @@
 
 pub mod args;
 pub mod clock;
+#[cfg(test)]
+mod fixtures;
 pub mod helper;
 pub mod init;
 pub mod install;
@@ -17,6 +19,7 @@ pub mod prepare;
 pub mod probe;
 pub mod random;
 pub mod replace;
+pub mod run_script;
 pub mod serve;
 pub mod shell;
 pub mod state;

@@ -7,7 +7,7 @@ use clap::Parser as _;
 use odc_agent::args::{Agent, Command};
 use odc_agent::serve::forward::resolve;
 use odc_agent::serve::session::leader;
-use odc_agent::{helper, init, install, pre_stop, prepare, probe, serve};
+use odc_agent::{helper, init, install, pre_stop, prepare, probe, run_script, serve};
 
 fn main() -> ExitCode {
     // The same executable under other names.
@@ -29,6 +29,7 @@ fn run(Agent { command }: Agent) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(&args),
         Command::Session(args) => leader::run(&args),
         Command::Resolve(args) => resolve::run(&args),
+        Command::RunScript(args) => run_script::run(&args),
         Command::PreStop(args) => Ok(pre_stop::run(&args)),
         Command::Probe(args) => Ok(probe::run(&args)),
         Command::Status(args) => helper::status::run(&args),

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::args;
 use crate::init::journal::finished_within;
 use crate::init::once::{Claim, Once, Run};
-use crate::init::script;
+use crate::init::script::{self, Script};
 use crate::state::process::Process;
 
 /// This executable, even if its file was replaced meanwhile.
@@ -47,13 +47,15 @@ impl Job {
     pub fn run(&self) -> Option<Outcome> {
         let run = match Once::new(&self.state).claim() {
             Ok(Claim::Ours(run)) => Some(run),
-            Ok(Claim::Theirs(_)) => return None,
+            Ok(Claim::Theirs(_) | Claim::Busy(_)) => return None,
             // Where nobody can take turns, twice is better than never.
             Err(_) => None,
         };
         let log = File::create(self.state.join("pre-stop.log")).ok();
         let (outcome, carrier) = match script::prepare(&self.script, "pre-stop", log) {
-            Ok((command, carrier)) => (self.watch(command, run.as_ref()), vec![carrier]),
+            Ok(Script { command, carrier, report }) => {
+                (report.outcome(self.watch(command, run.as_ref())), vec![carrier])
+            }
             Err(outcome) => (outcome, vec![]),
         };
         finished_within(LAST_WORDS, &carrier);

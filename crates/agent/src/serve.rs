@@ -36,17 +36,17 @@ pub mod steward;
 pub mod terminals;
 pub mod transport;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use russh::keys::{Algorithm, PrivateKey};
 use russh::server::Config;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::sleep;
 
 use crate::args;
@@ -55,7 +55,7 @@ use crate::serve::access::Access;
 use crate::serve::account::Account;
 use crate::serve::activity::Activity;
 use crate::serve::apart::Apart;
-use crate::serve::connection::{Peer, Stranger, attend};
+use crate::serve::connection::{Peer, Strangers, attend};
 use crate::serve::marker::Marker;
 use crate::serve::served::{Directory, Identity, Served};
 use crate::serve::steward::Steward;
@@ -68,6 +68,10 @@ const BLOCKING_THREADS: usize = 32;
 
 /// Among the keys, if the user wants one.
 const PRE_STOP: &str = "pre-stop.sh";
+
+/// Connections that the kernel keeps for us until we take them. Of more, clients learn nothing and try again after a
+/// second, so a flood must not fill it before we have had our turn. The kernel has a limit of its own.
+const WAITING: u32 = 4096;
 
 /// After a failure to take a connection, as when there are too many files.
 const BREATH: Duration = Duration::from_millis(100);
@@ -91,13 +95,14 @@ pub fn run(args: &args::Serve) -> anyhow::Result<ExitCode> {
         journal.say(format!("not used: {line}"));
     }
     let identity = Identity::from_environment(server_uid.as_str());
-    let steward = Steward::new(steward::Settings {
+    let settings = steward::Settings {
         state: state.clone(),
         home: Account::look_up().home,
         pre_stop: Some(keys.join(PRE_STOP)).filter(|script| script.is_file()),
         server: identity.server.clone(),
         jupyter_port: jupyter::PORT,
-    });
+    };
+    let steward = Steward::new(settings, &journal);
     let served = Arc::new(Served {
         activity: Arc::new(Activity::new()),
         access,
@@ -125,7 +130,7 @@ async fn accept(
     config: Arc<Config>,
     grace: Duration,
 ) -> anyhow::Result<ExitCode> {
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("listening on {listen}"))?;
+    let listener = bind(listen).with_context(|| format!("listening on {listen}"))?;
     let address = listener.local_addr()?;
     let marker = Marker::new(address);
     if let Err(error) = marker.store(served.directory.path()) {
@@ -138,23 +143,28 @@ async fn accept(
         let served = Arc::clone(&served);
         async move { forward::agent::sweep(served.directory.path()).await }
     });
-    let strangers = Arc::new(AtomicU32::new(0));
+    let strangers = Strangers::default();
     let mut dice = Dice::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             sleep(BREATH).await;
             continue;
         };
-        if startups::refuses(strangers.load(Ordering::Relaxed), dice.roll()) {
-            continue;
-        }
         let Ok(peer) = ends(&stream) else { continue };
-        let stranger = Stranger::new(&strangers);
+        let stranger = strangers.admit(dice.roll());
         tokio::spawn(attend(stream, peer, stranger, Arc::clone(&served), Arc::clone(&config), grace));
     }
 }
 
-fn ends(stream: &TcpStream) -> std::io::Result<Peer> {
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Whoever was here before may have left connections that the kernel still remembers.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
+}
+
+fn ends(stream: &TcpStream) -> io::Result<Peer> {
     stream.set_nodelay(true)?;
     Ok(Peer { client: stream.peer_addr()?, server: stream.local_addr()? })
 }

@@ -57,6 +57,20 @@ impl Signal {
     ];
 }
 
+/// What was seen last, without anything that changes from one look to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Last {
+    pub signal: Signal,
+    /// Of the server, if it was a port that carried data.
+    pub port: Option<u16>,
+}
+
+impl From<Signal> for Last {
+    fn from(signal: Signal) -> Self {
+        Self { signal, port: None }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
     /// A server is idle once nothing that counts was seen for so long.
@@ -74,9 +88,9 @@ impl Policy<'static> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// In use. Without anything new, it will be idle after `look_again` and not before.
-    Active { signal: Signal, look_again: Duration, because: String },
+    Active { last: Last, look_again: Duration, because: String },
     /// Not used since `last` was seen, so long ago.
-    Idle { last: Signal, ago: Duration, because: String },
+    Idle { last: Last, ago: Duration, because: String },
     /// Nobody can tell, so it is not idle.
     Unknown { because: String },
 }
@@ -103,13 +117,13 @@ pub fn decide(answer: Result<&Signals, &str>, policy: &Policy<'_>) -> Verdict {
     let ago = Duration::from_secs(newest.ago);
     let rest = policy.limit.saturating_sub(ago);
     if let Some((kept, because)) = kept_alive(signals, policy.counted) {
-        return Verdict::Active { signal: Signal::KeepAlive, look_again: kept.max(rest), because };
+        return Verdict::Active { last: Signal::KeepAlive.into(), look_again: kept.max(rest), because };
     }
     if rest.is_zero() {
-        Verdict::Idle { last: newest.signal, ago, because: unused(&newest, signals) }
+        Verdict::Idle { last: newest.last, ago, because: unused(&newest, signals) }
     } else {
         let because = format!("{} {} ago", newest.what, span::text(newest.ago));
-        Verdict::Active { signal: newest.signal, look_again: rest, because }
+        Verdict::Active { last: newest.last, look_again: rest, because }
     }
 }
 
@@ -130,17 +144,19 @@ pub fn warning(server: &str, action: IdleAction, left: Duration, idle: Duration)
 /// Something that was seen.
 struct Sighting {
     ago: u64,
-    signal: Signal,
+    last: Last,
     what: String,
 }
 
 /// Of what counts; there is always one.
 fn newest(signals: &Signals, counted: &[Signal]) -> Sighting {
-    let start =
-        Sighting { ago: signals.up_seconds, signal: Signal::AgentStart, what: "the server's agent started".to_owned() };
-    let seen = sightings(signals).into_iter().filter(|sighting| counted.contains(&sighting.signal));
+    let what = "the server's agent started".to_owned();
+    let start = Sighting { ago: signals.up_seconds, last: Signal::AgentStart.into(), what };
+    let seen = sightings(signals).into_iter().filter(|sighting| counted.contains(&sighting.last.signal));
     // Of two of the same age, the one that tells more: the earlier kind.
-    seen.min_by_key(|sighting| (sighting.ago, sighting.signal)).filter(|seen| seen.ago <= start.ago).unwrap_or(start)
+    seen.min_by_key(|sighting| (sighting.ago, sighting.last.signal))
+        .filter(|seen| seen.ago <= start.ago)
+        .unwrap_or(start)
 }
 
 /// Destructured in full, so that a signal that is added must be thought about here.
@@ -162,19 +178,20 @@ fn sightings(signals: &Signals) -> Vec<Sighting> {
         oom_kills: _,
     } = signals;
     let mut all = Vec::new();
-    let mut add = |ago: Option<u64>, signal, what: String| {
-        all.extend(ago.map(|ago| Sighting { ago, signal, what }));
+    for port in forwarded {
+        let (number, what) = match port.port {
+            0 => (None, "traffic on a forwarded socket".to_owned()),
+            number => (Some(number), format!("traffic on forwarded port {number}")),
+        };
+        let last = Last { signal: Signal::Forwarded, port: number };
+        all.extend(port.last_seen_seconds_ago.map(|ago| Sighting { ago, last, what }));
+    }
+    let mut add = |ago: Option<u64>, signal: Signal, what: String| {
+        all.extend(ago.map(|ago| Sighting { ago, last: signal.into(), what }));
     };
     add(terminal_input.last_seen_seconds_ago, Signal::TerminalInput, "terminal input".to_owned());
     add(terminal_output.last_seen_seconds_ago, Signal::TerminalOutput, "terminal output".to_owned());
     add(transfer.last_seen_seconds_ago, Signal::Transfer, "file transfer or command".to_owned());
-    for port in forwarded {
-        let what = match port.port {
-            0 => "traffic on a forwarded socket".to_owned(),
-            number => format!("traffic on forwarded port {number}"),
-        };
-        add(port.last_seen_seconds_ago, Signal::Forwarded, what);
-    }
     for (tree, signal, whose) in [
         (&busy.sessions, Signal::SessionProcesses, "busy process of a session"),
         (&busy.entrypoint, Signal::EntrypointProcesses, "busy process of the entrypoint"),
@@ -211,7 +228,7 @@ fn unused(newest: &Sighting, signals: &Signals) -> String {
         1 => "; a session is open, but nothing happens in it".to_owned(),
         open => format!("; {open} sessions are open, but nothing happens in them"),
     };
-    match newest.signal {
+    match newest.last.signal {
         Signal::AgentStart => format!("no use since the server's agent started {ago} ago{untouched}"),
         _ => format!("no use for {ago}; last: {}{untouched}", newest.what),
     }

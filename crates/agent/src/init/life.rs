@@ -51,8 +51,9 @@ pub enum Event {
     Ended(Role, Outcome),
     /// The server is asked to stop.
     Stop,
-    /// Whoever else was to run the preStop script died before it began.
-    PreStopAbandoned,
+    /// Nobody runs the preStop script for this stop any more: whoever wanted to died before it began, or what ran was for
+    /// a stop that was called off.
+    PreStopOpen,
     /// A signal that is the entrypoint's business.
     Signal(Signal),
     /// Nothing is left in the server but us.
@@ -147,7 +148,7 @@ impl Life {
         match event {
             Event::Ended(role, outcome) => self.on_ended(role, outcome, now),
             Event::Stop => self.on_stop(now),
-            Event::PreStopAbandoned => match self.stage {
+            Event::PreStopOpen => match self.stage {
                 Stage::PreStop(_) => vec![Action::Start(Role::PreStop)],
                 _ => Vec::new(),
             },

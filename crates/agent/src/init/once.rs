@@ -37,8 +37,10 @@ pub struct Run {
 pub enum Claim {
     /// We run it, and must say how it ended.
     Ours(Run),
-    /// Somebody else does or did.
+    /// Somebody else does or did, for this stop.
     Theirs(Run),
+    /// The script still runs for a stop that was called off. When it has ended, it can be claimed for this one.
+    Busy(Run),
 }
 
 /// What there is for the stop that is asked for now.
@@ -69,7 +71,8 @@ impl Once {
     pub fn claim(&self) -> io::Result<Claim> {
         loop {
             match self.standing() {
-                Standing::Taken(run) | Standing::Busy(run) => return Ok(Claim::Theirs(run)),
+                Standing::Taken(run) => return Ok(Claim::Theirs(run)),
+                Standing::Busy(run) => return Ok(Claim::Busy(run)),
                 Standing::Open => {}
             }
             let next = self.run(self.last().map_or(0, |last| last.number + 1));

@@ -67,8 +67,8 @@ pub enum Credential {
 pub struct Changed {
     /// Lines that were left out, each with its reason.
     pub unusable: Vec<String>,
-    /// Whether a new `serve` would know of it.
-    pub kept: bool,
+    /// Why a new `serve` would not know of it.
+    pub not_kept: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -161,16 +161,13 @@ impl Access {
             return Err(Refused::NoControl(Reasons(unusable.into_iter().filter(about_control).collect())));
         }
         let stored = Stored { init: Process::init(), access: list };
-        let kept = serde_json::to_vec(&stored)
-            .map_err(io::Error::from)
-            .and_then(|text| {
-                let write = |file: &Path| replace(file, 0o600, |file| file.write_all(&text));
-                self.lasting.as_deref().map_or(Ok(()), write).and(write(&self.file))
-            })
-            .is_ok();
+        let kept = serde_json::to_vec(&stored).map_err(io::Error::from).and_then(|text| {
+            let write = |file: &Path| replace(file, 0o600, |file| file.write_all(&text));
+            self.lasting.as_deref().map_or(Ok(()), write).and(write(&self.file))
+        });
         *self.now() = Now { said: stored.access, lists: Arc::new(lists) };
         self.changes.send_replace(());
-        Ok(Changed { unusable, kept })
+        Ok(Changed { unusable, not_kept: kept.err().map(|error| error.to_string()) })
     }
 
     /// As it was said.

@@ -19,7 +19,7 @@ const MOST: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Apart {
     under_way: Arc<AtomicUsize>,
-    patience: Duration,
+    pub patience: Duration,
 }
 
 impl Default for Apart {
@@ -47,6 +47,11 @@ impl Drop for Place {
 impl Apart {
     /// An error, if it takes too long; what it does goes on then, and nobody learns of it.
     pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        self.begin(work)?.soon().await.unwrap_or_else(|| Err(silent()))
+    }
+
+    /// For those who must learn how it ends, however long it takes.
+    pub fn begin<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> io::Result<UnderWay<T>> {
         let place = Place::take(&self.under_way)?;
         let (done, wait) = oneshot::channel();
         thread::Builder::new().name("apart".to_owned()).spawn(move || {
@@ -54,11 +59,30 @@ impl Apart {
             let _ = done.send(work());
             drop(place);
         })?;
-        match timeout(self.patience, wait).await {
-            Ok(done) => done.map_err(|_| io::Error::other("the thread that did it died")),
-            Err(_) => Err(silent()),
-        }
+        Ok(UnderWay { wait, patience: self.patience })
     }
+}
+
+/// Work that was begun.
+#[derive(Debug)]
+pub struct UnderWay<T> {
+    wait: oneshot::Receiver<T>,
+    patience: Duration,
+}
+
+impl<T> UnderWay<T> {
+    /// Nothing, if it takes too long for work on a disk.
+    pub async fn soon(&mut self) -> Option<io::Result<T>> {
+        timeout(self.patience, &mut self.wait).await.ok().map(ended)
+    }
+
+    pub async fn at_last(self) -> io::Result<T> {
+        ended(self.wait.await)
+    }
+}
+
+fn ended<T>(done: Result<T, oneshot::error::RecvError>) -> io::Result<T> {
+    done.map_err(|_| io::Error::other("the thread that did it died"))
 }
 
 fn silent() -> io::Error {

@@ -54,13 +54,22 @@ enum Change {
 }
 
 impl Board {
-    /// Clears what an earlier life left: the home outlives its servers, and `leftovers` are names of files in it.
-    pub fn new(state: &Path, home: &Path, leftovers: &[&str]) -> Self {
+    /// Clears what an earlier life left: the home outlives its servers, and `leftovers` are names of files in it. If the
+    /// home takes no files, there are still terminals and prompts; `complain` is told, once until it takes them again.
+    pub fn new(state: &Path, home: &Path, leftovers: &[&str], complain: impl Fn(String) + Send + 'static) -> Self {
         let (sender, changes) = sync_channel(WAITING);
         let write = move || {
+            let mut broken = false;
             for change in changes {
-                // A home that takes no files still has terminals and prompts.
-                let _ = make(&change);
+                match make(&change) {
+                    // That a file was not there to be removed says nothing.
+                    Ok(()) => broken &= !matches!(change, Change::Write(..)),
+                    Err(_) if broken => {}
+                    Err(error) => {
+                        broken = true;
+                        complain(format!("warnings cannot be left as files: {}: {error}", change.path().display()));
+                    }
+                }
             }
         };
         let writer = thread::Builder::new().name("board".to_owned()).spawn(write).ok().map(|_| sender);
@@ -132,16 +141,27 @@ fn plain(line: &String) -> String {
     Text::new(line).replace(['\n', '\t'], " ")
 }
 
+impl Change {
+    fn path(&self) -> &Path {
+        let (Self::Write(path, _) | Self::Remove(path)) = self;
+        path
+    }
+}
+
 fn make(change: &Change) -> io::Result<()> {
     match change {
         Change::Write(path, text) => replace(path, 0o644, |file| file.write_all(text.as_bytes())),
-        Change::Remove(path) => fs::remove_file(path),
+        Change::Remove(path) => match fs::remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
     const THIRTY: &str = "WARN_30.txt";
@@ -174,7 +194,7 @@ mod tests {
         let prompt = || fs::read_to_string(state.path().join(PROMPT)).unwrap_or_default();
         fs::write(home.path().join(FIVE), "left by an earlier server").unwrap();
         fs::write(state.path().join(PROMPT), "left too").unwrap();
-        let board = Board::new(state.path(), home.path(), &[THIRTY, FIVE]);
+        let board = Board::new(state.path(), home.path(), &[THIRTY, FIVE], |said| panic!("{said}"));
         assert_eq!(prompt(), "");
         eventually(|| files().is_empty());
 
@@ -194,9 +214,33 @@ mod tests {
     }
 
     #[test]
+    fn a_home_that_takes_no_files_is_told_of_once_and_again_when_it_happens_again() {
+        let (state, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (tell, told) = mpsc::channel();
+        let home = place.path().join("home");
+        let board = Board::new(state.path(), &home, &[], move |said| tell.send(said).unwrap());
+        let write = || {
+            for (line, file) in [("a", THIRTY), ("b", FIVE)] {
+                board.put(Subject::Expiry, notice(line, file));
+            }
+        };
+        write();
+        let said = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(said.contains(THIRTY) && said.contains("No such file"), "{said}");
+        fs::create_dir(&home).unwrap();
+        write();
+        eventually(|| home.join(FIVE).exists() && !home.join(THIRTY).exists());
+        fs::remove_dir_all(&home).unwrap();
+        write();
+        told.recv_timeout(Duration::from_secs(10)).unwrap();
+        drop(board);
+        assert_eq!(told.iter().count(), 0, "only once each time");
+    }
+
+    #[test]
     fn a_home_that_takes_no_files_is_no_matter() {
         let state = tempfile::tempdir().unwrap();
-        let board = Board::new(state.path(), Path::new("/dev/null/x"), &[THIRTY]);
+        let board = Board::new(state.path(), Path::new("/dev/null/x"), &[THIRTY], drop);
         for _ in 0..2 * WAITING {
             board.put(Subject::Expiry, notice("ends", THIRTY));
             board.put(Subject::Expiry, None);

@@ -4,8 +4,10 @@
 mod attend;
 mod direct;
 mod request;
+mod stranger;
 
-pub use attend::{Stranger, attend};
+pub use attend::attend;
+pub use stranger::{Stranger, Strangers};
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

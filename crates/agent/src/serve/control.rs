@@ -82,6 +82,12 @@ pub async fn answer(request: Request, served: &Arc<Served>) -> Reply {
         }
         Request::SetAccess(access) => match served.access.set(access) {
             Ok(changed) => {
+                for line in &changed.unusable {
+                    served.journal.say(format!("not used: {line}"));
+                }
+                if let Some(reason) = &changed.not_kept {
+                    served.journal.say(format!("who may log in is lost if the agent is started again: {reason}"));
+                }
                 let unusable = changed.unusable.iter().take(UNUSABLE_TOLD).map(Line::new).collect();
                 Reply::AccessSet { unusable }
             }

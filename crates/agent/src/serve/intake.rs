@@ -53,6 +53,11 @@ impl Cut {
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
 
+    /// Whether both end the same connection.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn is_cut(&self) -> bool {
         self.waiting().cut
     }

@@ -7,6 +7,7 @@
 pub mod http;
 pub mod launch;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -58,6 +59,10 @@ pub struct Notebook {
 struct Inner {
     kept: Kept,
     answers: bool,
+    /// Its start is under way.
+    starting: bool,
+    /// The image has none.
+    absent: bool,
     error: Option<String>,
     deaths: u32,
     started: Option<Instant>,
@@ -69,10 +74,18 @@ struct Inner {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Kept {
-    wanted: bool,
-    token: String,
+    /// The token it is to have; absent while nobody wants it.
+    wanted: Option<String>,
     flavor: Option<Flavor>,
-    process: Option<Process>,
+    running: Option<Running>,
+}
+
+/// One that was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Running {
+    process: Process,
+    /// What it was given; it takes no other.
+    token: String,
 }
 
 impl Notebook {
@@ -87,14 +100,10 @@ impl Notebook {
     /// Says whether it should run. That it does may take a moment.
     pub fn want(&self, on: bool) {
         let mut inner = self.inner();
-        if inner.kept.wanted != on {
-            inner.kept.wanted = on;
-            inner.error = None;
-            inner.deaths = 0;
-            inner.not_before = None;
-            if on {
-                inner.kept.token = random::hex::<24>();
-            }
+        if inner.kept.wanted.is_some() != on {
+            inner.kept.wanted = on.then(random::hex::<24>);
+            (inner.answers, inner.absent, inner.error) = (false, false, None);
+            (inner.deaths, inner.not_before) = (0, None);
             self.keep(&inner.kept);
         }
         drop(inner);
@@ -115,42 +124,48 @@ impl Notebook {
 
     pub fn told(&self) -> Jupyter {
         let inner = self.inner();
-        let running = inner.kept.process.is_some();
-        let state = match &inner.kept {
-            Kept { wanted: false, .. } => JupyterState::Off,
-            Kept { flavor: None, .. } if inner.error.is_some() => JupyterState::Absent,
-            _ if running && inner.answers => JupyterState::Running,
-            _ if running || inner.error.is_none() => JupyterState::Starting,
-            _ => JupyterState::Restarting,
+        let running = inner.kept.running.is_some();
+        let state = match &inner.kept.wanted {
+            None => JupyterState::Off,
+            Some(_) if inner.absent => JupyterState::Absent,
+            Some(_) if running && inner.answers => JupyterState::Running,
+            Some(_) if running || inner.starting || inner.error.is_none() => JupyterState::Starting,
+            Some(_) => JupyterState::Restarting,
         };
         let there = !matches!(state, JupyterState::Off | JupyterState::Absent);
         Jupyter {
             state,
             port: there.then_some(self.port),
             path: inner.kept.flavor.filter(|_| there).map(|flavor| Line::new(flavor.url_path())),
-            token: there.then(|| Line::new(&inner.kept.token)),
+            token: inner.kept.wanted.as_ref().filter(|_| there).map(Line::new),
             error: inner.error.as_ref().map(Text::new),
         }
     }
 
     /// Its process, if it has one.
     pub fn pid(&self) -> Option<u32> {
-        self.inner().kept.process.map(|process| process.pid)
+        self.inner().kept.running.as_ref().map(|running| running.process.pid)
     }
 
     /// Keeps it as it is wanted, for ever.
     pub async fn run(&self) {
         loop {
-            let wanted = self.inner().kept.wanted;
-            let process = self.inner().kept.process;
-            match (wanted, process) {
-                (true, Some(process)) if process.runs() => self.check().await,
-                (true, Some(_)) => self.ended(),
-                (true, None) => self.start().await,
-                (false, Some(process)) => self.stop(process).await,
-                (false, None) => self.changed.notified().await,
+            let Kept { wanted, running, .. } = self.inner().kept.clone();
+            let is_wanted = wanted.is_some();
+            match (wanted, running) {
+                (Some(token), Some(running)) if running.token == token => {
+                    if running.process.runs() {
+                        self.check(&token).await;
+                    } else {
+                        self.ended();
+                    }
+                }
+                (Some(token), None) => self.start(token).await,
+                // Not wanted any more, or with another token since.
+                (_, Some(running)) => self.stop(running.process).await,
+                (None, None) => self.changed.notified().await,
             }
-            if wanted {
+            if is_wanted {
                 let _ = timeout(GLANCE, self.changed.notified()).await;
             }
         }
@@ -159,24 +174,28 @@ impl Notebook {
     /// Asks about its kernels, for ever. Nothing, while none runs.
     pub async fn watch(&self, tell: impl Fn(Option<Result<Vec<Kernel>, String>>)) {
         loop {
-            let runs = self.told().state == JupyterState::Running;
-            tell(if runs { Some(self.kernels().await) } else { None });
+            let token =
+                if self.told().state == JupyterState::Running { self.inner().kept.wanted.clone() } else { None };
             // A new one is asked soon.
-            let rest = if runs { ASK } else { Duration::from_secs(2) };
+            let rest = if token.is_some() { ASK } else { Duration::from_secs(2) };
+            tell(match token {
+                Some(token) => Some(self.kernels(&token).await),
+                None => None,
+            });
             sleep(rest).await;
         }
     }
 
-    async fn kernels(&self) -> Result<Vec<Kernel>, String> {
-        let token = self.inner().kept.token.clone();
-        notebook::parse(&http::get(self.port, "/api/kernels?no_track_activity=1", &token).await?)
+    async fn kernels(&self, token: &str) -> Result<Vec<Kernel>, String> {
+        notebook::parse(&http::get(self.port, "/api/kernels?no_track_activity=1", token).await?)
     }
 
-    async fn check(&self) {
+    async fn check(&self, token: &str) {
         // Another server on the port does not know our token, so it is not taken for ours.
-        let answers = if self.inner().answers { true } else { self.kernels().await.is_ok() };
+        let answers = if self.inner().answers { true } else { self.kernels(token).await.is_ok() };
         let mut inner = self.inner();
-        inner.answers = answers;
+        // Meanwhile another one may be wanted.
+        inner.answers = answers && inner.kept.wanted.as_deref() == Some(token);
         if inner.started.is_some_and(|started| started.elapsed() > WELL) {
             inner.deaths = 0;
             inner.error = None;
@@ -185,29 +204,23 @@ impl Notebook {
         launch::shorten(&self.state.join(LOG), LARGEST_LOG);
     }
 
-    async fn start(&self) {
-        let token = {
+    /// Returns when it is known what became of it, however long that takes: what nobody waited for would run unknown to
+    /// anybody. Whether it is still wanted then is for the next look.
+    async fn start(&self, token: String) {
+        {
             let mut inner = self.inner();
             if inner.not_before.is_some_and(|not_before| Instant::now() < not_before) {
                 return;
             }
-            inner.answers = false;
-            inner.kept.token.clone()
-        };
-        // It may lie in the home, and begins there.
-        let (launch, runtime) = (self.launch.clone(), Handle::current());
-        let started = move || {
-            let _here = runtime.enter();
-            let (flavor, program) = launch.find()?;
-            let process = launch.start(flavor, &program, &token);
-            Some((flavor, process.map_err(|error| format!("{} cannot be started: {error}", program.display()))))
-        };
-        let started = self.apart.run(started).await;
+            (inner.answers, inner.starting) = (false, true);
+        }
+        let started = self.started(&token).await;
         let mut inner = self.inner();
+        (inner.starting, inner.absent) = (false, false);
         match started {
             Ok(Some((flavor, Ok(process)))) => {
                 inner.kept.flavor = Some(flavor);
-                inner.kept.process = Some(process);
+                inner.kept.running = Some(Running { process, token });
                 inner.started = Some(Instant::now());
             }
             Ok(Some((flavor, Err(error)))) => {
@@ -217,7 +230,7 @@ impl Notebook {
             }
             Ok(None) => {
                 inner.kept.flavor = None;
-                inner.error = Some(launch::ABSENT.to_owned());
+                (inner.absent, inner.error) = (true, Some(launch::ABSENT.to_owned()));
                 // Somebody may install it.
                 inner.not_before = Some(Instant::now() + Duration::from_secs(5));
                 return;
@@ -230,9 +243,28 @@ impl Notebook {
         self.keep(&inner.kept);
     }
 
+    /// Nothing, if there is none to start.
+    async fn started(&self, token: &str) -> io::Result<Option<(Flavor, Result<Process, String>)>> {
+        // It may lie in the home, and begins there.
+        let (launch, runtime, token) = (self.launch.clone(), Handle::current(), token.to_owned());
+        let mut start = self.apart.begin(move || {
+            let _here = runtime.enter();
+            let (flavor, program) = launch.find()?;
+            let process = launch.start(flavor, &program, &token);
+            Some((flavor, process.map_err(|error| format!("{} cannot be started: {error}", program.display()))))
+        })?;
+        if let Some(started) = start.soon().await {
+            return started;
+        }
+        self.inner().error = Some("Jupyter does not start yet: its file system does not answer".to_owned());
+        let started = start.at_last().await;
+        self.inner().error = None;
+        started
+    }
+
     fn ended(&self) {
         let mut inner = self.inner();
-        inner.kept.process = None;
+        inner.kept.running = None;
         inner.answers = false;
         let words = launch::last_words(&self.state.join(LOG), LAST_WORDS);
         let said = if words.is_empty() { String::new() } else { format!(" Its last words: {words}") };
@@ -257,7 +289,7 @@ impl Notebook {
         }
         signal(process, Signal::KILL);
         let mut inner = self.inner();
-        inner.kept.process = None;
+        inner.kept.running = None;
         inner.answers = false;
         self.keep(&inner.kept);
     }

@@ -103,34 +103,14 @@ async fn answer(request: Request, who: Who, served: &Arc<Served>) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use odc_control::{Jupyter, JupyterState, Signals, Status};
-
-    fn status() -> Reply {
-        let jupyter = Jupyter {
-            state: JupyterState::Running,
-            port: Some(8888),
-            path: Some("/lab".into()),
-            token: Some("secret".into()),
-            error: None,
-        };
-        Reply::Status(Box::new(Status {
-            server: "ada-1".into(),
-            owner: "ada".into(),
-            flavor: "h100".into(),
-            remaining_seconds: None,
-            idle: None,
-            verdict: None,
-            verdict_seconds_ago: None,
-            notices: vec![],
-            jupyter,
-            signals: Signals::default(),
-        }))
-    }
+    use crate::fixtures;
+    use odc_control::Status;
 
     #[test]
     fn only_the_servers_own_user_and_root_learn_what_opens_the_notebook() {
         for (uid, sees) in [(1000, true), (0, true), (1001, false), (65534, false)] {
-            let Reply::Status(seen) = Who::of(uid, 1000).may_see(status()) else { panic!() };
+            let status = Status { jupyter: fixtures::jupyter(), ..fixtures::status() };
+            let Reply::Status(seen) = Who::of(uid, 1000).may_see(Reply::Status(Box::new(status))) else { panic!() };
             assert_eq!(seen.jupyter.token.is_some(), sees, "{uid}");
             assert_eq!(seen.jupyter.port, Some(8888));
         }

@@ -43,7 +43,7 @@ impl Quiesce {
             None => None,
         };
         let failed = pre_stop.as_ref().is_some_and(|outcome| !outcome.is_success());
-        let pre_stop_log = if failed { tail(self.state.join("pre-stop.log")).await } else { None };
+        let pre_stop_log = if failed { tail(self.state.join("pre-stop.log"), end).await } else { None };
         let listing_until = end.min(Instant::now() + LISTING).checked_sub(after_script / 4).unwrap_or(end);
         let (synced, listing) = tokio::join!(flush(end), list(self.home.clone(), listing_until, end));
         let (listing, listing_cut) = listing.unzip();
@@ -119,8 +119,8 @@ async fn run_apart(job: Job) -> Outcome {
     spawn_blocking(move || job.run()).await.ok().flatten().unwrap_or(Outcome::Code(0))
 }
 
-/// The end of a log.
-async fn tail(log: PathBuf) -> Option<Text> {
+/// The end of a log, if it can be had in time.
+async fn tail(log: PathBuf, end: Instant) -> Option<Text> {
     let read = move || {
         let mut file = File::open(log).ok()?;
         let length = file.metadata().ok()?.len();
@@ -129,7 +129,7 @@ async fn tail(log: PathBuf) -> Option<Text> {
         file.take(LOG_TAIL as u64).read_to_end(&mut end).ok()?;
         Some(String::from_utf8_lossy(&end).trim().to_owned()).filter(|text| !text.is_empty()).map(Text::new)
     };
-    spawn_blocking(read).await.ok().flatten()
+    timeout_at(end.into(), spawn_blocking(read)).await.ok()?.ok()?
 }
 
 /// Whether everything is on disk, or why not. A file system that hangs is not waited for beyond the end.

@@ -1,45 +1,51 @@
-//! How many connections may be there that have not logged in. As with sshd's `MaxStartups`, some are refused at random
-//! before all are, so that a flood of strangers does not lock the owner out.
+//! How many connections may be there that have not logged in, and who gives way to one more.
+//!
+//! Nobody is refused. Somebody who opens connections and keeps them would else lock the owner out, by filling all places
+//! once. A client says who it is as soon as it is connected, so those who said nothing give way first.
 
-/// Up to here, everybody is let in.
-const FREE: u32 = 64;
+/// More are not kept at a time.
+const MOST: usize = 256;
 
-/// From here on, nobody is.
-const FULL: u32 = 256;
-
-/// `dice` is a random number.
-pub fn refuses(unauthenticated: u32, dice: u32) -> bool {
-    match unauthenticated {
-        0..FREE => false,
-        FREE..FULL => {
-            // From three in ten at the beginning to all at the end.
-            let share = 30 + 70 * (unauthenticated - FREE) / (FULL - FREE);
-            dice % 100 < share
-        }
-        _ => true,
+/// Which of those who are there gives way to one more; `spoke` says of each whether it said anything yet. `dice` is a
+/// random number.
+pub fn gives_way(spoke: &[bool], dice: u32) -> Option<usize> {
+    if spoke.len() < MOST {
+        return None;
     }
+    let silent = spoke.iter().filter(|spoke| !**spoke).count();
+    let chosen = |count: usize| dice as usize % count;
+    if silent == 0 {
+        return Some(chosen(spoke.len()));
+    }
+    spoke.iter().enumerate().filter(|(_, spoke)| !**spoke).nth(chosen(silent)).map(|(place, _)| place)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    fn refused(unauthenticated: u32) -> usize {
-        (0..100).filter(|dice| refuses(unauthenticated, *dice)).count()
+    #[test]
+    fn while_there_is_room_nobody_gives_way() {
+        assert_eq!(gives_way(&[], 7), None);
+        assert_eq!(gives_way(&[false; MOST - 1], 7), None);
+        assert_eq!(gives_way(&[false; MOST], 7), Some(7));
     }
 
     #[test]
-    fn few_are_let_in_and_many_are_refused() {
-        assert_eq!(refused(0), 0);
-        assert_eq!(refused(FREE - 1), 0);
-        assert_eq!(refused(FREE), 30);
-        assert_eq!(refused(u32::MAX), 100);
+    fn who_is_logging_in_stays_while_anybody_is_silent() {
+        let mut spoke = [true; MOST];
+        spoke[9] = false;
+        assert!((0..1000).all(|dice| gives_way(&spoke, dice) == Some(9)));
     }
 
-    #[test]
-    fn the_more_there_are_the_fewer_are_let_in_and_none_only_when_it_is_full() {
-        let shares: Vec<usize> = (FREE..FULL).map(refused).collect();
-        assert!(shares.is_sorted());
-        assert!(shares.iter().all(|share| *share < 100));
+    proptest! {
+        #[test]
+        fn it_is_somebody_who_is_there_and_silent_if_anybody_is(
+            spoke in prop::collection::vec(any::<bool>(), MOST..MOST + 9), dice: u32,
+        ) {
+            let place = gives_way(&spoke, dice).unwrap();
+            prop_assert!(!spoke[place] || spoke.iter().all(|spoke| *spoke));
+        }
     }
 }

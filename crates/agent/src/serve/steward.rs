@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::clock;
+use crate::init::journal::Journal;
 use crate::serve::activity::{Activity, memory, watch};
 use crate::serve::board::{Board, Notice, Subject};
 use crate::serve::deadline::{Deadline, warning};
@@ -77,11 +78,13 @@ struct KeptAlive {
 pub struct TooLong;
 
 impl Steward {
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings, journal: &Arc<Journal>) -> Self {
         let Settings { state, home, pre_stop, server, jupyter_port } = settings;
         let leftovers: Vec<&str> = warning::FILES.into_iter().chain([IDLE_FILE]).collect();
+        let journal = Arc::clone(journal);
+        let complain = move |what| journal.say(what);
         Self {
-            board: Board::new(&state, &home, &leftovers),
+            board: Board::new(&state, &home, &leftovers, complain),
             deadline: Arc::new(Deadline::begin(&state)),
             notebook: Notebook::begin(&state, &home, jupyter_port),
             quiesce: Arc::new(Quiesce { state: state.clone(), home, pre_stop }),

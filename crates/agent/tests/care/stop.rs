@@ -19,17 +19,6 @@ fn server() -> Server {
     plan.flag(flag).fixed_port().start()
 }
 
-/// The number, outside, of its process 1.
-fn init(server: &Server) -> i32 {
-    let children = format!("/proc/{0}/task/{0}/children", server.pid());
-    fs::read_to_string(children).unwrap().split_whitespace().next().unwrap().parse().unwrap()
-}
-
-/// As the container's runtime does.
-fn terminate(server: &Server) {
-    kill_process(Pid::from_raw(init(server)).unwrap(), Signal::TERM).unwrap();
-}
-
 fn ended(server: &Server) -> bool {
     // The last thing it writes; the process itself is waited for by the harness.
     server.text("log").contains("pre-stop ended with exit code 7")
@@ -46,7 +35,7 @@ fn it_runs_once_when_the_operator_asks_before_the_end() {
         assert_eq!(quiesced.pre_stop, Some(Outcome::Code(7)));
         assert!(quiesced.synced && quiesced.listing.unwrap().contains("  work/\n"));
     }
-    terminate(&server);
+    server.terminate();
     eventually("it ends", || ended(&server).then_some(()));
     assert_eq!(server.text("home/runs"), "run\n");
 }
@@ -57,7 +46,7 @@ fn the_end_waits_for_the_script_that_the_operator_wanted() {
     let mut operator = Operator::dial(&server);
     operator.say(&Request::Quiesce { within_seconds: 30 });
     server.wait_for_text("home/runs", "run");
-    terminate(&server);
+    server.terminate();
     server.wait_for_text("log", "asked to stop");
     // A server that had not waited would be gone by now, and could not answer.
     assert_eq!(server.said("echo here"), "here\n");
@@ -76,7 +65,24 @@ fn the_stop_after_one_that_was_called_off_runs_it_again() {
     assert!(matches!(operator.ask(&stop), Reply::Quiesced(_)));
     let goes_on = Request::SetDeadline { remaining_seconds: Some(3600), idle: None };
     assert_eq!(operator.ask(&goes_on), Reply::Done);
-    terminate(&server);
+    server.terminate();
+    eventually("it ends", || ended(&server).then_some(()));
+    assert_eq!(server.text("home/runs"), "run\nrun\n");
+}
+
+#[test]
+fn an_end_that_comes_while_one_that_was_called_off_still_runs_has_its_own() {
+    let server = server();
+    let mut operator = Operator::dial(&server);
+    operator.say(&Request::Quiesce { within_seconds: 30 });
+    server.wait_for_text("home/runs", "run");
+    // Another connection, because the first waits for its answer.
+    let goes_on = Request::SetDeadline { remaining_seconds: Some(3600), idle: None };
+    assert_eq!(Operator::dial(&server).ask(&goes_on), Reply::Done);
+    server.terminate();
+    server.wait_for_text("log", "asked to stop");
+    assert_eq!(server.text("home/runs"), "run\n", "not beside the other");
+    fs::write(path(&server, "home/go"), "").unwrap();
     eventually("it ends", || ended(&server).then_some(()));
     assert_eq!(server.text("home/runs"), "run\nrun\n");
 }
@@ -103,13 +109,13 @@ fn the_death_of_serve_neither_stops_nor_repeats_it() {
 fn a_claim_of_somebody_who_died_before_the_script_began_counts_for_nothing() {
     let server = server();
     fs::write(server.path("home/go"), "").unwrap();
-    let begun = fs::read_to_string(format!("/proc/{}/stat", init(&server))).unwrap();
+    let begun = fs::read_to_string(format!("/proc/{}/stat", server.init_pid().unwrap())).unwrap();
     // Field 22; the first two hold no blank here.
     let life = begun.split(' ').nth(21).unwrap();
     // Whoever this was is no more: a number that no process can have.
     let claim = format!(r#"{{"pid":{},"startTicks":1}}"#, i32::MAX);
     fs::write(server.path(&format!("state/pre-stop-{life}-0.started")), claim).unwrap();
-    terminate(&server);
+    server.terminate();
     eventually("it ends", || ended(&server).then_some(()));
     assert_eq!(server.text("home/runs"), "run\n");
     assert!(server.path(&format!("state/pre-stop-{life}-1.started")).exists(), "it was seen");

@@ -56,6 +56,26 @@ fn an_end_that_comes_near_is_told_everywhere_until_it_is_moved() {
 }
 
 #[test]
+fn a_home_that_takes_no_files_takes_nothing_from_terminals_and_prompts() {
+    let full = "mount -t tmpfs -o size=64k odc $R/home; cat /dev/zero >$R/home/full 2>/dev/null || :";
+    let read_only = "mount -t tmpfs -o ro odc $R/home";
+    for (home, reason) in [(full, "No space left on device"), (read_only, "Read-only file system")] {
+        let server = plan().before(home).start();
+        let mut operator = Operator::dial(&server);
+        let _bash = bash(&server);
+        for (seconds, said) in [(900, "ends in 15 min."), (300, "ends in 5 min.")] {
+            assert_eq!(operator.ask(&deadline(seconds)), Reply::Done);
+            server.wait_for_text("screen", said);
+        }
+        server.wait_for_text("state/prompt", "ada-1 ends in 5 min");
+        server.wait_for_text("log", reason);
+        let log = server.text("log");
+        assert_eq!(log.matches("warnings cannot be left as files").count(), 1, "{log}");
+        assert_eq!(status(&server).unwrap().notices.len(), 1);
+    }
+}
+
+#[test]
 fn a_new_agent_counts_on_and_tells_nobody_twice() {
     let server = plan().fixed_port().start();
     Operator::dial(&server).ask(&deadline(290));

@@ -1,7 +1,10 @@
 //! Setup and preStop: the user's scripts.
 
+use std::time::Duration;
+
 use odc_agent::state::Phase;
 use odc_control::Outcome;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::server::{Plan, ended, outcome};
 
@@ -96,4 +99,17 @@ fn a_stop_during_setup_runs_pre_stop_and_starts_no_entrypoint() {
     assert!(!ended(state.entrypoint.as_ref()) && !server.path("entered").exists());
     assert_eq!(server.text("state/pre-stop.log"), "saved\n");
     assert!(server.text("stdout").contains("saved\n"));
+}
+
+#[test]
+fn one_on_a_file_system_that_hangs_holds_up_nobody() {
+    let plan = Plan::new();
+    // A pipe is read when somebody writes to it, which nobody does.
+    let script = plan.home().join("hangs.sh");
+    mknodat(CWD, &script, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let mut server = plan.flag(format!("--setup={}", script.display())).flag("--grace=20").start();
+    server.wait_for("setup begins", |state| state.setup.is_some());
+    assert_eq!(server.probe(), (Some(1), "setup is still running".to_owned()));
+    let (code, took) = server.stop();
+    assert!(code == 0 && took < Duration::from_secs(10), "{code} after {took:?}");
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use crate::server::{Running, Server, noise};
+use crate::server::{Plan, Running, Server, noise};
 
 /// A name that is no text in any encoding we speak.
 const ODD: &[u8] = b"odd \xff\xfe name";
@@ -126,6 +126,39 @@ fn names_that_are_no_text_are_names() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(fs::read(server.path("back")).unwrap(), b"odd");
     assert_eq!(fs::read_dir(server.path("home")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_full_disk_and_a_read_only_one_are_said_and_harm_nothing_else() {
+    let mounts = "mkdir $R/home/full $R/home/fixed
+        mount -t tmpfs -o size=1m odc $R/home/full; mount -t tmpfs -o ro odc $R/home/fixed";
+    let server = Plan::new().before(mounts).start();
+    let mut other = server.ssh(&[]);
+    let mut other = Running::start(other.arg("cat").stdin(Stdio::piped()).stdout(Stdio::piped()));
+    fs::write(server.path("large"), noise(5 << 20)).unwrap();
+    fs::write(server.path("small"), noise(5 << 10)).unwrap();
+    let [large, small] = ["large", "small"].map(|name| server.path(name).display().to_string());
+
+    // OpenSSH's client knows no other word for it; what went wrong is in the answer, for those who show it.
+    let output = sftp(&server, format!("put {large} full/large\n").as_bytes());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("write remote") && said.contains("Failure"), "{said}");
+    let output = sftp(&server, format!("put {small} fixed/small\n").as_bytes());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("Permission denied"), "{said}");
+    let output = server.client("scp").args(["-q", &large, "dev@127.0.0.1:full/again"]).output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+
+    // Where there is room it goes on, and so do those who were there.
+    let batch = format!("put {large} elsewhere\nrm full/large\n-rm full/again\nput {small} full/small\n");
+    let output = sftp(&server, batch.as_bytes());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(server.said("cat $HOME/full/small | wc -c"), format!("{}\n", 5 << 10));
+    same(&server.path("large"), &server.path("home/elsewhere"));
+    other.0.stdin.take().unwrap().write_all(b"still here").unwrap();
+    let mut heard = String::new();
+    std::io::Read::read_to_string(&mut other.0.stdout.take().unwrap(), &mut heard).unwrap();
+    assert_eq!(heard, "still here");
 }
 
 #[test]

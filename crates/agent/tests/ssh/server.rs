@@ -3,10 +3,10 @@
 #[path = "client.rs"]
 pub mod client;
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use odc_agent::serve::marker::Marker;
 use odc_agent::state::State;
-use rustix::process::geteuid;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
 use client::client;
@@ -37,25 +37,22 @@ pub struct Plan {
     flags: Vec<String>,
     serve_only: bool,
     wrapper: Option<String>,
-    environment: Vec<(&'static str, &'static str)>,
+    before: Option<String>,
+    environment: Vec<(&'static str, OsString)>,
 }
 
 impl Plan {
     /// With a host key, and `id` as the key of the one who may log in.
     pub fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
-        for directory in ["keys", "home", "state"] {
-            fs::create_dir(place.path().join(directory)).unwrap();
-        }
-        keygen(place.path(), "keys/host_key");
-        keygen(place.path(), "id");
-        fs::copy(place.path().join("id.pub"), place.path().join("keys/authorized_keys")).unwrap();
+        client::furnish(place.path()).unwrap();
         Self {
             place,
             listen: "127.0.0.1:0".to_owned(),
             flags: Vec::new(),
             serve_only: false,
             wrapper: None,
+            before: None,
             environment: vec![],
         }
     }
@@ -80,8 +77,8 @@ impl Plan {
         self
     }
 
-    pub fn env(mut self, name: &'static str, value: &'static str) -> Self {
-        self.environment.push((name, value));
+    pub fn env(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name, value.into()));
         self
     }
 
@@ -97,6 +94,12 @@ impl Plan {
         self
     }
 
+    /// Shell lines before the agent, for mounts that only its server sees. `$R` is the place.
+    pub fn before(mut self, lines: &str) -> Self {
+        self.before = Some(format!("{lines}\nexec \"$@\""));
+        self
+    }
+
     pub fn start(self) -> Server {
         let path = |name: &str| self.place.path().join(name);
         let mut command = if self.serve_only {
@@ -109,9 +112,10 @@ impl Plan {
                 command.args(["--user", "--map-root-user"]);
             }
             command.args(["--pid", "--mount", "--fork", "--kill-child=KILL", "--mount-proc"]);
-            match &self.wrapper {
-                Some(lines) => command.args(["/bin/sh", "-ec", lines, "sh", "/odc-agent"]),
-                None => command.arg(AGENT),
+            match (&self.wrapper, &self.before) {
+                (Some(lines), _) => command.args(["/bin/sh", "-ec", lines, "sh", "/odc-agent"]),
+                (None, Some(lines)) => command.args(["/bin/sh", "-ec", lines, "sh", AGENT]),
+                (None, None) => command.arg(AGENT),
             };
             command.args(["init", "--serve"]);
             command
@@ -132,8 +136,6 @@ impl Plan {
         let process = command.spawn().unwrap();
         let mut server = Server { place: self.place, process, address: ([127, 0, 0, 1], 0).into() };
         server.address = eventually("it listens", || server.listens());
-        let host_key = server.text("keys/host_key.pub");
-        fs::write(server.path("known_hosts"), format!("server {host_key}")).unwrap();
         server
     }
 }
@@ -194,11 +196,24 @@ impl Server {
         let _ = self.process.wait();
     }
 
+    /// The number, outside, of its process 1.
+    pub fn init_pid(&self) -> Option<u32> {
+        children(self.pid()).first().copied()
+    }
+
+    /// As the container's runtime does.
+    pub fn terminate(&self) {
+        let init = self.init_pid().expect("it runs").try_into().unwrap();
+        kill_process(Pid::from_raw(init).unwrap(), Signal::TERM).unwrap();
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.init_pid().is_none()
+    }
+
     /// The number, outside, of its `serve`, while there is one.
     pub fn serve_pid(&self) -> Option<u32> {
-        let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-        let init: u32 = children(self.pid()).split_whitespace().next()?.parse().ok()?;
-        children(init).split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
+        children(self.init_pid()?).into_iter().find(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             line.split(|byte| *byte == 0).nth(1) == Some(b"serve")
         })
@@ -240,21 +255,27 @@ impl Drop for Running {
     }
 }
 
+fn children(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
 pub fn keygen(place: &Path, name: &str) {
-    let done =
-        Command::new("ssh-keygen").current_dir(place).args(["-q", "-t", "ed25519", "-N", "", "-f", name]).status();
-    assert!(done.unwrap().success());
-    fs::set_permissions(place.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    client::keygen(place, name).unwrap();
 }
 
 /// Looks until there is something to see.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(LIMIT, what, look)
+}
+
+pub fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(begun.elapsed() < LIMIT, "waited in vain until {what}");
+        assert!(begun.elapsed() < limit, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }

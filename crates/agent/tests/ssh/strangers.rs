@@ -1,10 +1,12 @@
 //! Connections that never log in.
 
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::server::{Plan, noise};
+use crate::server::{Plan, Server, noise};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -53,23 +55,80 @@ fn garbage_harms_only_those_who_send_it() {
     assert_eq!(server.said("echo fine"), "fine\n");
 }
 
-#[test]
-fn a_crowd_of_strangers_does_not_stay_and_does_not_lock_out() {
-    let server = Plan::new().alone().start();
-    let crowd: Vec<TcpStream> = (0..1000).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    let let_in = crowd
-        .iter()
-        .filter(|stream| {
-            let mut stream: &TcpStream = stream;
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            let mut hello = [0; 4];
-            stream.read_exact(&mut hello).is_ok()
-        })
-        .count();
-    assert!((64..=256).contains(&let_in), "{let_in}");
-    drop(crowd);
+/// Who has not logged in: so many stay, whoever comes.
+const PLACES: usize = 256;
+/// Connections that a crowd keeps open; more than that.
+const CROWD: usize = 600;
+
+/// Whether the server still keeps it, which it greeted.
+fn is_kept(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut heard = [0; 4096];
+    let greeted = (&*stream).read(&mut heard).is_ok_and(|count| heard[..count].starts_with(b"SSH-"));
+    let waits = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+    greeted && (&*stream).read(&mut heard).is_err_and(waits)
+}
+
+fn logs_in(server: &Server) {
     crate::server::eventually("somebody gets in", || {
         let output = server.ssh(&["-s"]).arg("sftp").output().unwrap();
         output.status.success().then_some(())
     });
+}
+
+/// Stops the flood also if the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn thousands_of_connections_a_second_do_not_lock_out() {
+    let server = Plan::new().alone().start();
+    let (ends, connects) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let flood = || {
+        let (mut times, mut crowd) = (Vec::new(), VecDeque::new());
+        while !ends.load(Ordering::Relaxed) {
+            crowd.push_back(TcpStream::connect(server.address).unwrap());
+            if crowd.len() > CROWD {
+                crowd.pop_front();
+            }
+            times.push(Instant::now());
+            connects.fetch_add(1, Ordering::Relaxed);
+        }
+        (crowd, times)
+    };
+    let (crowd, times) = std::thread::scope(|scope| {
+        let flood = scope.spawn(flood);
+        let stop = Stop(&ends);
+        let far_more = 10 * PLACES;
+        crate::server::eventually("the crowd is there", || (connects.load(Ordering::Relaxed) > far_more).then_some(()));
+        logs_in(&server);
+        drop(stop);
+        flood.join().unwrap()
+    });
+    let second =
+        |from: &Instant| times.iter().filter(|at| (*from..*from + Duration::from_secs(1)).contains(*at)).count();
+    let busiest = times.iter().step_by(100).map(second).max().unwrap();
+    assert!(busiest >= 2000, "at most {busiest} in a second");
+    let kept = crowd.iter().filter(|stream| is_kept(stream)).count();
+    assert!((PLACES / 2..=PLACES).contains(&kept), "{kept}");
+}
+
+#[test]
+fn a_crowd_that_speaks_and_stays_does_not_lock_out() {
+    let server = Plan::new().alone().start();
+    let crowd: Vec<TcpStream> = (0..CROWD)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.write_all(b"SSH-2.0-stranger\r\n").unwrap();
+            stream
+        })
+        .collect();
+    logs_in(&server);
+    let kept = crowd.iter().filter(|stream| is_kept(stream)).count();
+    assert!((PLACES / 2..=PLACES).contains(&kept), "{kept}");
 }

@@ -6,13 +6,13 @@ mod client;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::KEY_EXCHANGE;
@@ -20,7 +20,7 @@ use client::client;
 
 pub(crate) const UID: &str = "8f6001c5-f354-404c";
 const SSHD: &str = "/usr/sbin/sshd";
-/// Where sshd wants to find nothing.
+/// Where sshd wants to find nothing, if it is root.
 const EMPTY: &str = "/run/sshd";
 const LIMIT: Duration = Duration::from_secs(20);
 const GLANCE: Duration = Duration::from_micros(200);
@@ -33,22 +33,13 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let place = Self { directory: tempfile::tempdir()?, made_empty: !Path::new(EMPTY).exists() };
+        let made_empty = geteuid().is_root() && !Path::new(EMPTY).exists();
+        let place = Self { directory: tempfile::tempdir()?, made_empty };
         if place.made_empty {
             fs::create_dir(EMPTY).with_context(|| format!("making {EMPTY}"))?;
         }
-        for directory in ["keys", "home", "state"] {
-            fs::create_dir(place.path().join(directory))?;
-        }
-        for name in ["keys/host_key", "keys/control_ca", "id"] {
-            let mut keygen = Command::new("ssh-keygen");
-            keygen.current_dir(place.path()).args(["-q", "-t", "ed25519", "-N", "", "-f", name]);
-            ensure!(keygen.status().context("ssh-keygen")?.success(), "making keys failed");
-        }
-        fs::copy(place.path().join("id.pub"), place.path().join("keys/authorized_keys"))?;
-        fs::set_permissions(place.path().join("keys/authorized_keys"), fs::Permissions::from_mode(0o600))?;
-        let host_key = fs::read_to_string(place.path().join("keys/host_key.pub"))?;
-        fs::write(place.path().join("known_hosts"), format!("server {host_key}"))?;
+        client::furnish(place.path()).context("making keys")?;
+        client::keygen(place.path(), "keys/control_ca").context("making the control CA")?;
         Ok(place)
     }
 

@@ -95,8 +95,8 @@ fn every_kind_that_is_seen_counts_until_the_limit_and_not_longer() {
         let verdict = |ago| decide(Ok(&with(signal, ago)), &policy());
         assert!(!verdict(0).is_idle() && !verdict(LIMIT - 1).is_idle(), "{signal:?}");
         assert!(verdict(LIMIT).is_idle(), "{signal:?}");
-        let Verdict::Active { signal: said, look_again, .. } = verdict(1000) else { panic!("{signal:?}") };
-        assert_eq!((said, look_again), (signal, Duration::from_secs(800)));
+        let Verdict::Active { last: said, look_again, .. } = verdict(1000) else { panic!("{signal:?}") };
+        assert_eq!((said.signal, look_again), (signal, Duration::from_secs(800)));
     }
 }
 

@@ -9,7 +9,7 @@ use super::idle::named;
 use super::parts::Parts;
 use super::status::Outlook;
 use super::trouble::Trouble;
-use crate::activity::Signal;
+use crate::activity::Last;
 use crate::plan::Event;
 use crate::seen::Pod;
 
@@ -19,7 +19,7 @@ pub(super) const HIBERNATING: &str = "The server is being put to sleep in order.
 pub(super) const EXPIRED: &str = "Its lifetime was used up.";
 pub(super) const CANCELLED: &str = "It was ended by its owner or an administrator.";
 pub(super) const UNUSED: &str = "Nobody used it, so it was ended, as its spec says.";
-pub(super) const NOT_WATCHED: &str = "Its idle action is None, so nobody asks whether it is used.";
+pub(super) const NOT_WATCHED: &str = "Its idle action is None, so nobody judges whether it is used.";
 pub(super) const YOUNG: &str = "It has not been running for as long as its idle timeout.";
 pub(super) const UNASKED: &str = "Its agent cannot be asked, so it is not idle.";
 pub(super) const GIVING_WAY: &str = "It gives way to somebody with a better right: it stops in order and waits again.";
@@ -43,8 +43,8 @@ pub(super) fn asleep(cause: HibernationCause) -> &'static str {
     }
 }
 
-pub(super) fn in_use(signal: Signal) -> String {
-    format!("When it was last asked, {}.", named(signal))
+pub(super) fn in_use(last: Last) -> String {
+    format!("When it was last asked, {}.", named(last))
 }
 
 /// With what happens next.

@@ -4,7 +4,11 @@
 //! the condition Idle is stored, people in the server are warned, and after a grace the agents are asked again: only if
 //! nothing that counts was seen since the warning is the server stopped. An answer is never older than [`FRESH`] when
 //! something is stopped for it, and no answer stops nothing.
+//!
+//! Where nothing is ever stopped for idleness, agents are asked seldom and nobody is judged: what else they see, such as
+//! processes killed for want of memory, has no other way to the resource.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
@@ -15,7 +19,7 @@ use odc_api::v1alpha1::condition::{self, Reason, Type};
 use super::agents::{Answer, Call, Say, call, is_reachable, pause};
 use super::decide::Decision;
 use super::{describe, since};
-use crate::activity::{self, Policy, Signal, Verdict};
+use crate::activity::{self, Last, Policy, Signal, Verdict};
 use crate::plan::Again;
 use crate::seen::Pod;
 
@@ -23,6 +27,8 @@ use crate::seen::Pod;
 const FRESH: Duration = Duration::from_secs(30);
 /// Over which time the questions are spread that are all due when an operator starts.
 const SPREAD: Duration = Duration::from_secs(300);
+/// Between two questions to an agent whose server is never stopped for idleness.
+const SELDOM: Duration = Duration::from_secs(3600);
 /// How often in a row an agent must not have answered before people are told.
 const PATIENCE: u32 = 3;
 
@@ -47,12 +53,12 @@ impl Decision<'_> {
     pub(super) fn idleness(&self) -> Idleness {
         let idle = &self.server.spec.idle;
         if idle.action == IdleAction::None {
-            return Idleness::new(Some((false, Reason::NotWatched, describe::NOT_WATCHED.into())));
+            let condition = Some((false, Reason::NotWatched, describe::NOT_WATCHED.into()));
+            return Idleness { condition, ..self.ask_seldom() };
         }
         let limit = idle.timeout.as_std();
-        let stored = self.stored();
-        let before = stored.and_then(|status| condition::find(&status.conditions, Type::Idle));
-        let running = stored.and_then(|status| status.running_since.as_ref()).map(|since| since.0);
+        let before = self.stored().and_then(|status| condition::find(&status.conditions, Type::Idle));
+        let running = self.running_since();
         // A warning of an earlier run counts for nothing.
         let before =
             before.filter(|idle| idle.status != "True" || running.is_some_and(|at| idle.last_transition_time.0 >= at));
@@ -79,8 +85,8 @@ impl Decision<'_> {
                 let told = (failures >= PATIENCE).then(|| (false, Reason::AgentUnreachable, describe::UNASKED.into()));
                 Idleness { condition: told.or_else(young), ..self.ask_at(after(asked, pause(failures).max(FRESH))) }
             }
-            Verdict::Active { signal, look_again, .. } => {
-                let condition = Some((false, Reason::Active, describe::in_use(signal)));
+            Verdict::Active { last, look_again, .. } => {
+                let condition = Some((false, Reason::Active, describe::in_use(last)));
                 Idleness { condition, ..self.ask_at(after(asked, look_again)) }
             }
             Verdict::Idle { last, ago, because } => {
@@ -103,6 +109,24 @@ impl Decision<'_> {
                 }
             }
         }
+    }
+
+    /// Without judging what comes back.
+    fn ask_seldom(&self) -> Idleness {
+        let (Some(watching), Some(running)) = (self.seen.agents.since, self.running_since()) else {
+            return Idleness::new(None);
+        };
+        let first = after(running, SELDOM).max(after(watching, self.spread(SELDOM)));
+        let next = |pod: &Pod| {
+            let answer = self.answer(pod).filter(|answer| answer.at >= running);
+            answer.map_or(first, |answer| after(answer.at, SELDOM))
+        };
+        let due = self.parts.live().filter(|pod| is_reachable(pod)).map(next).min();
+        due.map_or_else(|| Idleness::new(None), |due| self.ask_at(due))
+    }
+
+    fn running_since(&self) -> Option<Timestamp> {
+        self.stored()?.running_since.as_ref().map(|since| since.0)
     }
 
     /// Asks now, or says when to.
@@ -194,12 +218,15 @@ fn before_it(then: Timestamp, time: Duration) -> Timestamp {
 }
 
 /// For messages that must not change with time.
-pub(super) fn named(signal: Signal) -> &'static str {
-    match signal {
+pub(super) fn named(last: Last) -> Cow<'static, str> {
+    if let Some(port) = last.port {
+        return format!("forwarded port {port} carried data").into();
+    }
+    let name = match last.signal {
         Signal::TerminalInput => "somebody typed",
         Signal::TerminalOutput => "a terminal showed something new",
         Signal::Transfer => "files were copied, or a command ran",
-        Signal::Forwarded => "a forwarded port carried data",
+        Signal::Forwarded => "a forwarded socket carried data",
         Signal::SessionProcesses => "a session's process was busy",
         Signal::EntrypointProcesses => "the image's own program was busy",
         Signal::OtherProcesses => "a process was busy",
@@ -208,7 +235,8 @@ pub(super) fn named(signal: Signal) -> &'static str {
         Signal::KeepAlive => "its user asked to keep it alive",
         Signal::Heartbeat => "somebody reported use",
         Signal::AgentStart => "it has just started",
-    }
+    };
+    name.into()
 }
 
 #[cfg(test)]

@@ -6,11 +6,13 @@ mod images;
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use odc_tests::wait;
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::demo::{Demo, LIMIT, claim, with_demo};
@@ -98,6 +100,29 @@ async fn door(demo: &Demo<'_>, name: &str) -> anyhow::Result<Door> {
     })
 }
 
+/// The connection too, which ends with the SSH server.
+async fn greeting(door: &Door) -> anyhow::Result<(Vec<u8>, TcpStream)> {
+    let mut stream = TcpStream::connect((door.address.as_str(), 2222)).await?;
+    let mut greeting = vec![0; 12];
+    stream.read_exact(&mut greeting).await?;
+    Ok((greeting, stream))
+}
+
+/// How long it takes from the end of the SSH server that this connection is to until there is one again.
+async fn comeback(door: &Door, mut last: TcpStream) -> anyhow::Result<Duration> {
+    // It says more than its greeting; the end is the end, also if it is none in order.
+    let mut rest = Vec::new();
+    let _ = tokio::time::timeout(LIMIT, last.read_to_end(&mut rest)).await.context("the SSH server ends")?;
+    let ended = Instant::now();
+    wait::until("the SSH server is back", LIMIT, async || {
+        let (greeting, _) = greeting(door).await?;
+        anyhow::ensure!(greeting == b"SSH-2.0-ODC_", "{greeting:?}");
+        Ok(())
+    })
+    .await?;
+    Ok(ended.elapsed())
+}
+
 fn condition<'a>(server: &'a Value, kind: &str) -> &'a Value {
     let all = server["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
@@ -124,13 +149,14 @@ async fn people_work_in_a_server_as_on_any_other() -> anyhow::Result<()> {
         // What runs in tmux stays when the connection ends, and when the SSH server itself dies.
         ada.say(&door, "tmux new-session -d -s work 'echo $$ > pid; exec sleep 1000'").await?;
         let pid = ada.say(&door, "cat pid").await?;
-        demo.inside("box-0", "kill -9 $(pgrep -f '[s]erve --keys')").await?;
-        wait::until("the SSH server is back", Duration::from_secs(5), async || {
-            let left = ada.say(&door, "tmux list-sessions -F '#{session_name}'; ps -o pid= -p $(cat pid)").await?;
-            anyhow::ensure!(left.starts_with("work\n") && left.trim().ends_with(pid.trim()), "{left}");
-            Ok(())
-        })
-        .await?;
+        let (_, last) = greeting(&door).await?;
+        let (killed, back) =
+            tokio::join!(demo.inside("box-0", "kill -9 $(pgrep -f '[s]erve --keys')"), comeback(&door, last));
+        killed?;
+        let back = back?;
+        assert!(back <= Duration::from_secs(1), "the SSH server is back after {back:?}");
+        let left = ada.say(&door, "tmux list-sessions -F '#{session_name}'; ps -o pid= -p $(cat pid)").await?;
+        assert!(left.starts_with("work\n") && left.trim().ends_with(pid.trim()), "{left}");
 
         // An editor in a terminal of its own.
         let mut edit = ada.ssh(&door, &["-tt", "vim.tiny -u NONE note"])?;
@@ -186,16 +212,18 @@ async fn a_server_nobody_uses_falls_asleep_and_one_in_use_does_not() -> anyhow::
         };
         claim(demo, "quiet").await?;
         demo.create("quiet", idle(Some("quiet"))).await?;
-        for name in ["busy", "kept"] {
+        for name in ["busy", "kept", "web"] {
             demo.create(name, idle(None)).await?;
         }
         let quiet = door(demo, "quiet").await?;
-        let (busy, kept) = (door(demo, "busy").await?, door(demo, "kept").await?);
+        let (busy, kept, web) = (door(demo, "busy").await?, door(demo, "kept").await?, door(demo, "web").await?);
         ada.say(&quiet, "echo precious > work").await?;
         // Says nothing, shows nothing, but computes.
         ada.say(&busy, "(setsid sh -c 'while :; do :; done' >/dev/null 2>&1 </dev/null &)").await?;
         let said = ada.say(&kept, "odc-keep-alive 30m waiting for a colleague").await?;
         assert!(said.contains("30 min"), "{said}");
+        // Nobody is logged in to run anything, but somebody looks at a page now and then.
+        let _looking = forwarding::look_at_a_page(&ada, &web, 8000).await?;
         // One process asks for more than there is; the others stay.
         let (_, code) = ada.exec(&kept, "python3 -c 'x = bytearray(4 << 30)'").await?;
         assert_ne!(code, Some(0));
@@ -205,7 +233,8 @@ async fn a_server_nobody_uses_falls_asleep_and_one_in_use_does_not() -> anyhow::
         let asleep = demo.until_phase("quiet", "Hibernated").await?;
         assert!(condition(&asleep, "Idle")["message"].to_string().contains("Nobody uses it: no use"), "{asleep}");
         assert_eq!(asleep["status"]["hibernation"]["by"], "Idle");
-        for (name, reason) in [("busy", "busy"), ("kept", "keep it alive")] {
+        for (name, reason) in [("busy", "busy"), ("kept", "keep it alive"), ("web", "forwarded port 8000 carried data")]
+        {
             wait::until("the resource says what counted", LIMIT, async || {
                 let server = demo.get(name).await?;
                 let message = condition(&server, "Idle")["message"].to_string();

@@ -4,22 +4,7 @@ use odc_control::{
 };
 
 use super::*;
-
-fn quiet() -> Status {
-    let jupyter = Jupyter { state: JupyterState::Off, port: None, path: None, token: None, error: None };
-    Status {
-        server: "ada-1".into(),
-        owner: "ada".into(),
-        flavor: "h100".into(),
-        remaining_seconds: None,
-        idle: None,
-        verdict: None,
-        verdict_seconds_ago: None,
-        notices: vec![],
-        jupyter,
-        signals: Signals::default(),
-    }
-}
+use crate::fixtures;
 
 fn busy() -> Status {
     let seen = |ago| Seen { last_seen_seconds_ago: Some(ago) };
@@ -52,15 +37,9 @@ fn busy() -> Status {
         verdict: Some("terminal input 1 min ago".into()),
         verdict_seconds_ago: Some(125),
         notices: vec!["ada-1 ends in 5 min".into()],
-        jupyter: Jupyter {
-            state: JupyterState::Running,
-            port: Some(8888),
-            path: Some("/lab".into()),
-            token: Some("abc".into()),
-            error: None,
-        },
+        jupyter: fixtures::jupyter(),
         signals,
-        ..quiet()
+        ..fixtures::status()
     }
 }
 
@@ -99,14 +78,14 @@ out of memory                 3 times           processes were killed
 
 #[test]
 fn nothing_known_is_said_so() {
-    let text = table::table(&quiet());
+    let text = table::table(&fixtures::status());
     for expect in ["no end known", "no limit known", "Jupyter               off", "never"] {
         assert!(text.contains(expect), "{expect}: {text}");
     }
     assert!(!text.contains("GPU") && !text.starts_with('!'));
-    let absent = Jupyter { state: JupyterState::Absent, error: Some("none here".into()), ..quiet().jupyter };
-    assert!(table::table(&Status { jupyter: absent, ..quiet() }).contains("none here"));
-    let over = Status { remaining_seconds: Some(0), ..quiet() };
+    let absent = Jupyter { state: JupyterState::Absent, error: Some("none here".into()), ..fixtures::status().jupyter };
+    assert!(table::table(&Status { jupyter: absent, ..fixtures::status() }).contains("none here"));
+    let over = Status { remaining_seconds: Some(0), ..fixtures::status() };
     assert!(table::table(&over).contains("it is being stopped"));
 }
 
@@ -118,6 +97,6 @@ fn scripts_get_everything_too() {
     assert_eq!(value["end"], "devctl delete ada-1");
     assert_eq!(value["jupyter"]["url"], "http://127.0.0.1:8888/lab?token=abc");
     assert_eq!(value["signals"]["terminalInput"]["lastSeenSecondsAgo"], 185);
-    let value: Value = serde_json::from_str(&json(&quiet()).unwrap()).unwrap();
+    let value: Value = serde_json::from_str(&json(&fixtures::status()).unwrap()).unwrap();
     assert_eq!(value["jupyter"]["url"], Value::Null);
 }

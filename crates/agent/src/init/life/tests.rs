@@ -88,11 +88,11 @@ fn a_pre_stop_that_others_left_is_begun_by_us_while_there_is_time() {
         terms,
         &[],
         &[
-            (1, Event::PreStopAbandoned, &[]),
+            (1, Event::PreStopOpen, &[]),
             (2, Stop, &[Start(PreStop)]),
-            (3, Event::PreStopAbandoned, &[Start(PreStop)]),
+            (3, Event::PreStopOpen, &[Start(PreStop)]),
             (4, ended(PreStop, 0), &[TerminateAll]),
-            (5, Event::PreStopAbandoned, &[]),
+            (5, Event::PreStopOpen, &[]),
         ],
     );
 }

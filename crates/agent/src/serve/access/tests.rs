@@ -25,7 +25,7 @@ fn the_secret_counts_until_something_is_said_and_that_survives_a_restart() {
 
     let mut changes = first.changes();
     let done = first.set(access(&[BOB, "nonsense"])).unwrap();
-    assert!(done.kept && done.unusable.len() == 1 && changes.has_changed().unwrap());
+    assert!(done.not_kept.is_none() && done.unusable.len() == 1 && changes.has_changed().unwrap());
     changes.mark_unchanged();
     for access in [first, Access::begin(place.path(), &[], place.path(), None).0] {
         assert!(!access.lists().admits(&credential(ADA)));
@@ -50,13 +50,22 @@ fn where_there_is_a_place_that_lasts_it_is_remembered() {
     let begin = || Access::begin(place.path(), &[ADA.to_owned()], place.path(), Some(keep.path())).0;
     assert!(begin().lists().admits(&credential(ADA)));
     let said = odc_control::Access { control_cas: vec![BOB.to_owned()], ..access(&[BOB]) };
-    assert!(begin().set(said.clone()).unwrap().kept);
+    assert_eq!(begin().set(said.clone()).unwrap().not_kept, None);
     // The container is started anew, with an empty file system and what was so when its pod was made.
     fs::remove_file(place.path().join(FILE)).unwrap();
     assert_eq!(begin().current(), said);
     // Whatever somebody else put there, the server begins.
     fs::write(keep.path().join(LASTING_FILE), "{").unwrap();
     assert!(begin().lists().admits(&credential(ADA)));
+}
+
+#[test]
+fn what_cannot_be_kept_counts_all_the_same_and_why_is_said() {
+    let place = tempfile::tempdir().unwrap();
+    let (access_now, _) = Access::begin(place.path(), &[], &place.path().join("nowhere"), None);
+    let done = access_now.set(access(&[BOB])).unwrap();
+    assert!(done.not_kept.unwrap().contains("No such file"));
+    assert!(access_now.lists().admits(&credential(BOB)));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Watches over a connection from outside: it must log in in time, and ends when whoever it is may not be here any more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use russh::Disconnect;
@@ -10,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::serve::connection::{Connection, Peer};
+use crate::serve::connection::{Connection, Peer, Stranger};
 use crate::serve::inbox::Inboxes;
 use crate::serve::intake::{Cut, Intake};
 use crate::serve::served::Served;
@@ -18,23 +17,6 @@ use crate::serve::session::process::Leaders;
 
 /// From the polite end of a connection to the other one.
 const FAREWELL: Duration = Duration::from_millis(300);
-
-/// One that has not logged in yet. Counts while it lives.
-#[derive(Debug)]
-pub struct Stranger(Arc<AtomicU32>);
-
-impl Stranger {
-    pub fn new(all: &Arc<AtomicU32>) -> Self {
-        all.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(all))
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 pub async fn attend(
     stream: TcpStream,
@@ -44,13 +26,14 @@ pub async fn attend(
     config: Arc<Config>,
     grace: Duration,
 ) {
-    let (inboxes, leaders, cut) = (Inboxes::default(), Leaders::default(), Cut::default());
+    let (inboxes, leaders, cut) = (Inboxes::default(), Leaders::default(), stranger.cut());
     let (login, mut logged_in) = watch::channel(None);
     let connection = Connection::new(Arc::clone(&served), peer, inboxes.clone(), leaders.clone(), login);
     let intake = Intake::new(stream, inboxes, cut.clone());
     let until = Instant::now() + grace;
     // What strangers talk is no business of the log.
     let Ok(Ok(session)) = timeout_at(until, run_stream(config, intake, connection)).await else { return };
+    stranger.spoke();
     let handle = session.handle();
     tokio::pin!(session);
     tokio::select! {

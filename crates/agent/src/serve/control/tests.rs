@@ -41,7 +41,7 @@ fn place() -> Place {
         directory: Directory::new(state),
         journal: Arc::default(),
         expires_in: OnceLock::new(),
-        steward: Steward::new(settings),
+        steward: Steward::new(settings, &Arc::default()),
         apart: Apart::default(),
     };
     Place { _directory: directory, served: Arc::new(served) }

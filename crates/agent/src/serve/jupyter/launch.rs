@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use odc_control::Text;
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
@@ -67,8 +69,8 @@ impl Launch {
     /// The token goes by the environment, because everybody in the server can read a command line.
     pub fn start(&self, flavor: Flavor, program: &Path, token: &str) -> io::Result<Process> {
         // Appending, so that the log can be cut while it writes.
-        let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
-        log.set_len(0)?;
+        let append = OFlags::APPEND.bits().cast_signed();
+        let log = OpenOptions::new().create(true).write(true).truncate(true).custom_flags(append).open(&self.log)?;
         let mut command = Command::new(program);
         if program.file_name().is_some_and(|name| name == "jupyter") {
             command.arg(flavor.name());

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::thread;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::kill_process;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -17,13 +18,14 @@ use super::*;
 const STUB: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 echo "$@" >>says
+echo $$ >>pids
 echo "$JUPYTER_TOKEN" >token
 test -e dies && { echo "stub: port is in use"; exit 1; }
 exec sleep 1000
 "#;
 
 /// Answers for the stub on its port, as one that has a busy kernel, to those who know the token.
-fn answer(listener: &TcpListener, token: &Path) -> std::io::Result<()> {
+fn answer(listener: &TcpListener, token: &Path) -> io::Result<()> {
     let (stream, _) = listener.accept()?;
     let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
     let said = lines.find_map(|line| Some(line.strip_prefix("Authorization: token ")?.to_owned()));
@@ -39,9 +41,18 @@ struct Place {
 }
 
 /// Ends its process with the test, whatever happens.
-struct Running {
+struct Here {
     notebook: Arc<Notebook>,
     task: JoinHandle<()>,
+}
+
+/// A start waits for it: it is opened when somebody reads it.
+struct Obstacle(PathBuf);
+
+impl Obstacle {
+    fn remove(self) -> fs::File {
+        fs::OpenOptions::new().read(true).write(true).open(self.0).unwrap()
+    }
 }
 
 impl Place {
@@ -77,34 +88,54 @@ impl Place {
         notebook
     }
 
-    fn run(&self) -> Running {
-        let notebook = Arc::new(self.notebook());
+    /// In the way of what a start needs.
+    fn obstacle(&self) -> Obstacle {
+        let log = self.directory.path().join(LOG);
+        mknodat(CWD, &log, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        Obstacle(log)
+    }
+
+    fn run(&self) -> Here {
+        let mut notebook = self.notebook();
+        notebook.apart.patience = Duration::from_millis(100);
+        let notebook = Arc::new(notebook);
         let task = tokio::spawn({
             let notebook = Arc::clone(&notebook);
             async move { notebook.run().await }
         });
-        Running { notebook, task }
+        Here { notebook, task }
     }
 
     fn says(&self) -> String {
         fs::read_to_string(self.directory.path().join("says")).unwrap_or_default()
     }
+
+    /// Of all that were started, those that still run.
+    fn left(&self) -> Vec<u32> {
+        let pids = fs::read_to_string(self.directory.path().join("pids")).unwrap_or_default();
+        let pids = pids.lines().map(|pid| pid.parse().unwrap());
+        pids.filter(|pid| Process::of(*pid).is_some_and(|process| process.runs())).collect()
+    }
 }
 
-impl Running {
+impl Here {
     /// `serve` dies, and what it started goes on.
     fn forget(self) -> Option<Process> {
-        let process = self.notebook.inner().kept.process.take();
+        let running = self.notebook.inner().kept.running.take();
         self.task.abort();
-        process
+        running.map(|running| running.process)
     }
 
     fn process(&self) -> Option<Process> {
-        self.notebook.inner().kept.process
+        self.notebook.inner().kept.running.as_ref().map(|running| running.process)
+    }
+
+    fn token(&self) -> String {
+        self.notebook.inner().kept.wanted.clone().unwrap()
     }
 }
 
-impl Drop for Running {
+impl Drop for Here {
     fn drop(&mut self) {
         self.task.abort();
         if let Some(process) = self.process() {
@@ -124,8 +155,8 @@ async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-async fn running(running: &Running) -> Jupyter {
-    eventually("it runs", || Some(running.notebook.told()).filter(|told| told.state == JupyterState::Running)).await
+async fn running(here: &Here) -> Jupyter {
+    eventually("it runs", || Some(here.notebook.told()).filter(|told| told.state == JupyterState::Running)).await
 }
 
 #[tokio::test]
@@ -142,8 +173,8 @@ async fn it_runs_while_it_is_wanted() {
         says.starts_with(&format!("lab --no-browser --ip=127.0.0.1 --log-level=WARN --port={}", place.port)),
         "{says}"
     );
-    assert!(!says.contains(&here.notebook.inner().kept.token));
-    assert_eq!(here.notebook.kernels().await.unwrap().len(), 1);
+    assert!(!says.contains(&here.token()));
+    assert_eq!(here.notebook.kernels(&here.token()).await.unwrap().len(), 1);
 
     let process = here.process().unwrap();
     here.notebook.want(false);
@@ -166,6 +197,58 @@ async fn one_that_dies_is_started_again() {
     let told = running(&here).await;
     assert_eq!(told.token, token, "links people have go on working");
     assert!(told.error.unwrap().contains("ended by itself"));
+}
+
+#[tokio::test]
+async fn a_start_that_takes_long_is_waited_for_and_not_repeated() {
+    let place = Place::new().with_jupyter();
+    let obstacle = place.obstacle();
+    let here = place.run();
+    here.notebook.want(true);
+    let error = eventually("it is told that it takes long", || here.notebook.told().error).await;
+    assert_eq!(error.as_str(), "Jupyter does not start yet: its file system does not answer");
+    assert_eq!(here.notebook.told().state, JupyterState::Starting);
+    let _log = obstacle.remove();
+    assert_eq!(running(&here).await.error, None);
+    assert_eq!((place.says().lines().count(), place.left()), (1, vec![here.process().unwrap().pid]));
+}
+
+#[tokio::test]
+async fn one_that_starts_when_nobody_wants_it_any_more_is_ended() {
+    let place = Place::new().with_jupyter();
+    let obstacle = place.obstacle();
+    let here = place.run();
+    here.notebook.want(true);
+    eventually("its start is under way", || here.notebook.inner().starting.then_some(())).await;
+    here.notebook.want(false);
+    assert_eq!(here.notebook.told().state, JupyterState::Off);
+    let _log = obstacle.remove();
+    eventually("it has started", || (here.process().is_some() || !place.says().is_empty()).then_some(())).await;
+    eventually("it is gone", || (place.left().is_empty() && here.process().is_none()).then_some(())).await;
+}
+
+#[tokio::test]
+async fn the_token_that_is_told_is_the_one_it_has_however_it_was_switched() {
+    for hangs in [true, false] {
+        let place = Place::new().with_jupyter();
+        let obstacle = hangs.then(|| place.obstacle());
+        let here = place.run();
+        here.notebook.want(true);
+        if hangs {
+            eventually("its start is under way", || here.notebook.inner().starting.then_some(())).await;
+        } else {
+            running(&here).await;
+        }
+        let first = here.token();
+        here.notebook.want(false);
+        here.notebook.want(true);
+        let _log = obstacle.map(Obstacle::remove);
+        // Only to who knows its token does it answer.
+        let token = running(&here).await.token.unwrap();
+        assert_ne!(token.as_str(), first);
+        assert_eq!(fs::read_to_string(place.directory.path().join("token")).unwrap().trim(), token.as_str());
+        eventually("the other is gone", || (place.left() == [here.process()?.pid]).then_some(())).await;
+    }
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 use std::fs;
 use std::sync::Arc;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use super::*;
 use crate::init::once::Claim;
@@ -95,6 +97,21 @@ async fn a_script_that_hangs_is_killed_with_all_it_started() {
         assert!(begun.elapsed() < LONG);
         sleep(GLANCE).await;
     }
+}
+
+#[tokio::test]
+async fn a_log_that_hangs_is_not_waited_for_beyond_the_end() {
+    let server = server(Some("exit 0"));
+    let Claim::Ours(run) = Once::new(server.state.path()).claim().unwrap() else { panic!() };
+    run.finish(&Outcome::Code(1)).unwrap();
+    // A pipe is opened when somebody opens its other end too.
+    let log = server.state.path().join("pre-stop.log");
+    mknodat(CWD, &log, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let quiesced = timeout(LONG, server.quiesce.run(Duration::from_millis(300))).await;
+    // Whoever still waits for it is let go.
+    let _end = fs::OpenOptions::new().read(true).write(true).open(&log).unwrap();
+    let quiesced = quiesced.expect("it ends in its time");
+    assert_eq!((quiesced.pre_stop, quiesced.pre_stop_log), (Some(Outcome::Code(1)), None));
 }
 
 #[tokio::test]

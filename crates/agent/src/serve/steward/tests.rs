@@ -19,7 +19,8 @@ impl Place {
     fn steward(&self) -> Steward {
         let path = self.directory.path().to_owned();
         let server = "ada-1".to_owned();
-        Steward::new(Settings { state: path.clone(), home: path, pre_stop: None, server, jupyter_port: 1 })
+        let settings = Settings { state: path.clone(), home: path, pre_stop: None, server, jupyter_port: 1 };
+        Steward::new(settings, &Arc::default())
     }
 
     fn look(&self, steward: &Steward) -> Vec<String> {

@@ -12,6 +12,7 @@ use crate::devserver::{Plan, Seen, decide};
 
 const LIMIT: i64 = 1_800;
 const GRACE: i64 = 300;
+const HOUR: i64 = 3_600;
 
 /// Runs since second 0, to be put to sleep after half an hour.
 fn running(action: IdleAction) -> Request {
@@ -89,11 +90,32 @@ fn nobody_is_asked_before_it_can_be_idle() {
 }
 
 #[test]
-fn who_is_not_to_be_stopped_is_never_asked() {
+fn who_is_not_to_be_stopped_is_asked_about_hourly_and_never_judged() {
     let request = running(IdleAction::None);
-    let plan = plan(&request, None, 100 * LIMIT);
-    assert!(!asks(&plan));
-    assert_eq!(idle(&plan), "False NotWatched");
+    assert!(!asks(&plan(&request, None, HOUR - 1)));
+    let first = plan(&request, None, HOUR);
+    assert_eq!((asks(&first), idle(&first).as_str()), (true, "False NotWatched"));
+    // Nobody was there for days; and an agent that says nothing is asked no sooner.
+    for answer in [typed(HOUR, 500_000), silence(HOUR, 100)] {
+        let later = plan(&request, answer.clone(), 2 * HOUR - 1);
+        assert_eq!((asks(&later), idle(&later).as_str()), (false, "False NotWatched"));
+        assert_eq!((later.phase, later.again), (Some(Phase::Running), Again::After(Duration::from_secs(1))));
+        assert!(asks(&plan(&request, answer, 2 * HOUR)));
+    }
+}
+
+#[test]
+fn what_was_killed_for_want_of_memory_is_told_where_nobody_is_judged_and_nothing_else_is_written() {
+    let mut request = running(IdleAction::None);
+    request.server.status = plan(&request, None, 10).status;
+    let heard = |oom_kills| {
+        let mut answer = typed(HOUR, 0);
+        answer.signals = answer.signals.map(|signals| Signals { oom_kills, ..signals });
+        plan(&request, answer, HOUR + 1)
+    };
+    assert_eq!(heard(2).status.unwrap().oom_kills, Some(2));
+    let nothing = heard(0);
+    assert_eq!((nothing.status, nothing.writes.len(), nothing.events.len()), (None, 0, 0));
 }
 
 #[test]
@@ -227,13 +249,26 @@ fn an_answer_from_a_time_to_come_counts_for_nothing() {
 }
 
 #[test]
+fn the_port_that_kept_it_awake_is_named() {
+    let told = |port| {
+        let mut answer = typed(LIMIT, 1_500);
+        let carried = odc_control::Forwarded { port, bytes: 7, last_seen_seconds_ago: Some(60) };
+        answer.signals = answer.signals.map(|signals| Signals { forwarded: vec![carried], ..signals });
+        let status = plan(&running(IdleAction::Hibernate), answer, LIMIT).status.unwrap();
+        condition::find(&status.conditions, Type::Idle).unwrap().message.clone()
+    };
+    assert_eq!(told(8888), "When it was last asked, forwarded port 8888 carried data.");
+    assert_eq!(told(0), "When it was last asked, a forwarded socket carried data.");
+}
+
+#[test]
 fn one_busy_node_keeps_the_others() {
     let active = |rest| Verdict::Active {
-        signal: Signal::TerminalInput,
+        last: Signal::TerminalInput.into(),
         look_again: Duration::from_secs(rest),
         because: String::new(),
     };
-    let idle = |ago| Verdict::Idle { last: Signal::Gpu, ago: Duration::from_secs(ago), because: String::new() };
+    let idle = |ago| Verdict::Idle { last: Signal::Gpu.into(), ago: Duration::from_secs(ago), because: String::new() };
     let unknown = || Verdict::Unknown { because: String::new() };
     assert_eq!(busier(idle(5), active(1)), active(1));
     assert_eq!(busier(active(3), active(7)), active(7));

@@ -2,13 +2,49 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use odc_tests::wait;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 
 use super::{Door, Person, command_line, run};
 use crate::demo::LIMIT;
+
+/// Somebody who looks at what a server shows on a port, again and again, as long as the value lives.
+pub(super) struct Looking {
+    _tunnel: Child,
+    looks: JoinHandle<()>,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.looks.abort();
+    }
+}
+
+pub(super) async fn look_at_a_page(ada: &Person, door: &Door, port: u16) -> anyhow::Result<Looking> {
+    ada.say(door, &format!("(setsid python3 -m http.server {port} --bind 127.0.0.1 >/dev/null 2>&1 </dev/null &)"))
+        .await?;
+    let socket = ada.path("page.sock");
+    let mut tunnel = ada.ssh(door, &["-N", "-L"])?;
+    let tunnel = tunnel.arg(format!("{}:127.0.0.1:{port}", socket.display())).stdin(Stdio::null()).spawn()?;
+    let look = move || {
+        let mut curl = Command::new("curl");
+        curl.args(["-sf", "--unix-socket"]).arg(&socket).arg("http://any/");
+        async move { run(&mut curl).await }
+    };
+    wait::until("the page is there", LIMIT, async || look().await).await?;
+    let looks = tokio::spawn(async move {
+        loop {
+            // One that fails is none, and the server falls asleep, which is what would be seen.
+            let _ = look().await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    });
+    Ok(Looking { _tunnel: tunnel, looks })
+}
 
 /// Ports and sockets both ways, through one shared connection too; and a clone with the key of the person's own agent.
 pub(super) async fn forwarding(ada: &Person, door: &Door) -> anyhow::Result<()> {
