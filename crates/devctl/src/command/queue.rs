@@ -65,7 +65,7 @@ async fn watch(app: &App) -> Result<()> {
             continue;
         }
         let waiting = sorted(known.values().cloned());
-        if app.out.is_terminal() && !app.out.structured() {
+        if !app.out.structured() {
             let none = "None of your servers waits.\n".to_owned();
             let text = if waiting.is_empty() { none } else { app.out.rendered(&table(&waiting, Timestamp::now())) };
             live.show(&app.out, &text)?;

@@ -85,7 +85,8 @@ pub fn tokens(text: &str) -> String {
 /// What the terminal sends (Ctrl-C) reaches it without us, and must not end us before it; what others send to us is
 /// handed on.
 pub async fn run(mut command: Command) -> Result<ExitStatus> {
-    let child = command.spawn().map_err(|error| not_started(&command, &error))?;
+    // Whoever does not wait for it any more does not want it any more.
+    let child = command.kill_on_drop(true).spawn().map_err(|error| not_started(&command, &error))?;
     attend(child).await
 }
 

@@ -31,6 +31,18 @@ async fn each_failure_has_its_code_and_says_what_to_do() -> anyhow::Result<()> {
             &["edit", "box", "--add-port", "ssh=2222"],
             &["delete", "--all"],
             &["delete", "bo"],
+            &["delete", "bo", "--yes"],
+            &["ssh", "long-gone"],
+            &["ssh", "broken", "--", "true"],
+            &["ssh", "train", "--timeout", "1s"],
+            &["ssh", "notes", "--no-wake"],
+            &["ssh", "bix"],
+            &["ssh", "box", "--node", "3"],
+            &["exec", "--shell", "long-gone"],
+            &["exec", "--tty", "notes", "--no-wake", "--", "true"],
+            &["logs", "train"],
+            &["logs", "notes"],
+            &["show", "secret", "--namespace", "dev-bob"],
             &["create", "box", "--no-persist"],
             &["create", "new", "--flavor", "h10"],
             &["create", "new", "--flavor", "h100", "--gpus", "3"],
@@ -56,6 +68,48 @@ async fn each_failure_has_its_code_and_says_what_to_do() -> anyhow::Result<()> {
             all.push_str(&format!("$ devctl {}\n{}\n", words.join(" "), told(&said)?));
         }
         insta::assert_snapshot!("failures", all);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_log_is_shown() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let said = scene.machine.devctl("ada", &["logs", "broken"]).await?;
+        assert_eq!((said.out.as_str(), said.code), ("Traceback\nKeyError: 'TOKEN'\n", Some(0)));
+        assert!(said.err.contains("broken does not run any more"), "{}", said.err);
+        // A pod that is no longer there has no log; why is said in its place.
+        let said = scene.machine.devctl("ada", &["debug", "box", "--logs"]).await?.good()?;
+        assert!(said.contains("Log of box-0\n  there is no pod box-0"), "{said}");
+        let json = scene.machine.devctl("ada", &["debug", "box", "--logs", "-o", "json"]).await?.good()?;
+        let json: serde_json::Value = serde_json::from_str(&json)?;
+        assert_eq!((&json["logs"][0]["pod"], &json["logs"][0]["text"]), (&"box-0".into(), &serde_json::Value::Null));
+        Ok(())
+    })
+    .await
+}
+
+/// Printing what ssh needs to know is printing, no more.
+#[tokio::test]
+async fn printed_lines_for_ssh_change_nothing() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let said = scene.machine.devctl("ada", &["config-ssh", "--print", "bo"]).await?.good()?;
+        for words in [
+            "# host key: ssh-ed25519 ",
+            "Host box.odc\n",
+            "  ProxyCommand ",
+            "ssh --stdio '%n'",
+            "  StrictHostKeyChecking yes",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert!(
+            !scene.machine.home("ada").join(".ssh/odc").exists()
+                && !scene.machine.home("ada").join(".ssh/config").exists()
+        );
         Ok(())
     })
     .await
