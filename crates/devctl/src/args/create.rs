@@ -60,7 +60,7 @@ pub struct Request {
     /// Take as many whole nodes as --gpus needs
     #[arg(short, long, conflicts_with = "nodes", requires = "gpus")]
     pub distributed: bool,
-    /// How long it may run, such as 4h30m [default: 8h]
+    /// How long it may run, such as 4h30m [default: 8h, or 1h with submit]
     #[arg(long, visible_aliases = ["lifetime", "ttl"], value_name = "DURATION")]
     pub time: Option<Duration>,
     /// The same in hours, such as 0.5
