@@ -29,6 +29,10 @@ pub async fn run(app: &App, args: Ssh) -> Result<()> {
         return be_the_connection(app, &args, patience).await;
     }
     let server = find::server(app, args.server.name.as_deref()).await?;
+    // Nobody is asked for the sake of a server that cannot be entered.
+    if let Some(failure) = find::not_reachable(&server) {
+        return Err(failure);
+    }
     let node = match args.node {
         Some(node) => node,
         // Whoever wants a shell and sees the question; a command for a gang is for its first node.

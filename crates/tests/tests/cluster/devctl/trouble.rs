@@ -175,6 +175,35 @@ async fn waiting_ends_in_time_and_as_it_was_asked_to() -> anyhow::Result<()> {
     .await
 }
 
+/// The cluster has stored the server, and its answer is still under way.
+#[tokio::test]
+async fn whoever_interrupts_the_request_itself_is_told_of_the_server() -> anyhow::Result<()> {
+    use odc_tests::apifault::{Action, Apifault, Fault, Plan};
+    with_scene(async |scene| {
+        let apifault =
+            Apifault::start(&scene.plane.kubeconfig, Plan::new([Fault::write(1).after(Action::Hold)])).await?;
+        apifault.kubeconfig(&scene.machine.kubeconfig("eve"), None)?;
+        let words = ["create", "mine", "--flavor", "cpu", "--no-persist", "--wait", "--namespace", "dev-ada"];
+        let mut command = tokio::process::Command::from(scene.machine.command("eve", &words)?);
+        command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).kill_on_drop(true);
+        let child = command.spawn()?;
+        let servers = scene.servers("ada");
+        odc_tests::wait::until("it is stored", Duration::from_secs(30), async || {
+            anyhow::ensure!(servers.get_opt("mine").await?.is_some(), "not yet");
+            Ok(())
+        })
+        .await?;
+        rustix_signal::send(&child, rustix_signal::INT)?;
+        let ended = child.wait_with_output().await?;
+        let said = String::from_utf8(ended.stderr)?;
+        assert_eq!(ended.status.code(), Some(130), "{said}");
+        assert!(said.contains("mine was being asked for and may be there"), "{said}");
+        assert!(said.contains("devctl delete mine ends it"), "{said}");
+        Ok(())
+    })
+    .await
+}
+
 mod rustix_signal {
     use std::process::Output;
 
@@ -187,6 +216,11 @@ mod rustix_signal {
     pub const TERM: Signal = Signal::TERM;
     pub const QUIT: Signal = Signal::QUIT;
 
+    pub fn send(child: &Child, signal: Signal) -> anyhow::Result<()> {
+        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).context("it runs")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
     /// Waits for the line that says what it waits for, sends the signal, and gives how it ended.
     pub async fn send_when_waiting(mut child: Child, name: &str, signal: Signal) -> anyhow::Result<Output> {
         let mut lines = BufReader::new(child.stderr.take().context("its words")?);
@@ -194,8 +228,7 @@ mod rustix_signal {
         while !words.contains(&format!("{name}: asked for")) {
             anyhow::ensure!(lines.read_line(&mut words).await? > 0, "it ended: {words}");
         }
-        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).context("it runs")?;
-        kill_process(pid, signal)?;
+        send(&child, signal)?;
         let mut output = child.wait_with_output().await?;
         lines.read_to_string(&mut words).await?;
         output.stderr = words.into_bytes();
