@@ -57,10 +57,10 @@ impl Settings {
     /// What `create` takes for what was not said: the environment's word, then the project's, then the person's.
     pub fn create(&self) -> Result<CreateDefaults> {
         let project = self.project.as_ref().map(|project| project.file.create.clone()).unwrap_or_default();
-        Ok(self.from_environment()?.or(&project.or(&self.file.create)))
+        Ok(self.said_by_variables()?.or(&project.or(&self.file.create)))
     }
 
-    fn from_environment(&self) -> Result<CreateDefaults> {
+    fn said_by_variables(&self) -> Result<CreateDefaults> {
         let mut said = File::default();
         for (key, value) in &self.variables {
             said = set(&said, key.name, value).map_err(|failure| Failure {

@@ -37,25 +37,22 @@ pub async fn named(app: &App, typed: &str) -> Result<Glance> {
 
 /// A server by its whole name and nothing else: for programs, which would not notice that another one was meant.
 pub async fn whole(app: &App, name: &str) -> Result<Glance> {
-    match app.backend.glance(name).await? {
-        Some(found) => Ok(found),
-        None => {
-            let all = all(app).await?;
-            Err(no_server(name, nearest(name, all.iter().map(Glance::name))))
-        }
-    }
+    exact(app, name, |names| no_server(name, nearest(name, names.iter().copied()))).await
 }
 
 /// A server by its whole name, where nobody would see which one a beginning was taken for.
 pub async fn spelled_out(app: &App, typed: &str) -> Result<Glance> {
     let name = typed.strip_suffix(".odc").unwrap_or(typed);
-    match app.backend.glance(name).await? {
-        Some(found) => Ok(found),
-        None => {
-            let all = all(app).await?;
-            Err(not_whole(name, all.iter().map(Glance::name)))
-        }
+    exact(app, name, |names| not_whole(name, names)).await
+}
+
+async fn exact(app: &App, name: &str, why_not: impl FnOnce(&[&str]) -> Failure) -> Result<Glance> {
+    if let Some(found) = app.backend.glance(name).await? {
+        return Ok(found);
     }
+    let all = all(app).await?;
+    let names: Vec<&str> = all.iter().map(Glance::name).collect();
+    Err(why_not(&names))
 }
 
 /// The only server that fits; with several, the person is asked, or told to say which.
@@ -126,10 +123,10 @@ pub fn choose<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Result<&
 }
 
 /// Why a beginning is not enough, and whose it is. Pure.
-fn not_whole<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -> Failure {
-    let begin: Vec<&str> = names.clone().filter(|name| !typed.is_empty() && name.starts_with(typed)).collect();
+fn not_whole(typed: &str, names: &[&str]) -> Failure {
+    let begin: Vec<&str> = names.iter().copied().filter(|name| !typed.is_empty() && name.starts_with(typed)).collect();
     match begin.as_slice() {
-        [] => no_server(typed, nearest(typed, names)),
+        [] => no_server(typed, nearest(typed, names.iter().copied())),
         begin => Failure::usage(format!("{typed} is only the beginning of {}", listed(begin)))
             .advise("With --yes, or where nobody can be asked, only whole names count."),
     }
@@ -205,10 +202,10 @@ mod tests {
 
     #[test]
     fn a_beginning_is_no_whole_name() {
-        let failure = not_whole("bo", ["box", "boat", "train"].into_iter());
+        let failure = not_whole("bo", &["box", "boat", "train"]);
         assert_eq!((failure.kind, failure.message.as_str()), (Kind::Usage, "bo is only the beginning of box, boat"));
-        assert_eq!(not_whole("bix", ["box"].into_iter()).kind, Kind::NotFound);
-        assert_eq!(not_whole("", ["box"].into_iter()).kind, Kind::NotFound);
+        assert_eq!(not_whole("bix", &["box"]).kind, Kind::NotFound);
+        assert_eq!(not_whole("", &["box"]).kind, Kind::NotFound);
     }
 
     #[test]

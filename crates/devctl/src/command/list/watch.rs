@@ -43,7 +43,8 @@ pub(super) async fn run(app: &App, out: &Output, scope: Scope, filter: &Filter) 
                 if shown.is_empty() { "No servers.\n".to_owned() } else { out.rendered(&table(&shown, owners, now)) };
             live.show(out, &text)?;
         } else {
-            tell(out, told.news(servers, |server| filter.shows(server, now)), owners, now, told.begun)?;
+            let news = told.news(servers, |server| filter.shows(server, now));
+            tell(out, &news, owners, now, told.begun)?;
             told.begun |= !told.servers.is_empty();
         }
     }
@@ -59,9 +60,9 @@ struct Told {
 impl Told {
     /// What differs from what was told. A server that is no longer among those to be shown is told once more: as it is
     /// now, or as deleted if it is nowhere.
-    fn news(&mut self, all: &BTreeMap<Key, Glance>, shows: impl Fn(&Glance) -> bool) -> Vec<Glance> {
+    fn news(&mut self, all: &BTreeMap<Key, Glance>, fits: impl Fn(&Glance) -> bool) -> Vec<Glance> {
         let shown: BTreeMap<Key, Glance> =
-            all.iter().filter(|(_, server)| shows(server)).map(|(key, server)| (key.clone(), server.clone())).collect();
+            all.iter().filter(|(_, server)| fits(server)).map(|(key, server)| (key.clone(), server.clone())).collect();
         let changed = |old: &Glance, new: &Glance| old.metadata.resource_version != new.metadata.resource_version;
         let mut news: Vec<Glance> = Vec::new();
         for (key, server) in &shown {
@@ -86,18 +87,18 @@ impl Told {
     }
 }
 
-fn tell(out: &Output, news: Vec<Glance>, owners: bool, now: Timestamp, begun: bool) -> Result<()> {
+fn tell(out: &Output, news: &[Glance], owners: bool, now: Timestamp, begun: bool) -> Result<()> {
     match out.format {
         Format::Json | Format::Yaml => {
-            for server in &news {
+            for server in news {
                 // Each object by itself, so that a reader need not wait for an end that never comes.
                 out.one_of_many(&Server::from(server))?;
             }
             Ok(())
         }
         Format::Table | Format::Wide | Format::Name if news.is_empty() => Ok(()),
-        Format::Table | Format::Wide | Format::Name if !begun => print(out, &news, owners, now),
-        Format::Table | Format::Wide | Format::Name => print(&out.without_headers(), &news, owners, now),
+        Format::Table | Format::Wide | Format::Name if !begun => print(out, news, owners, now),
+        Format::Table | Format::Wide | Format::Name => print(&out.without_headers(), news, owners, now),
     }
 }
 
