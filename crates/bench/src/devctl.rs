@@ -202,3 +202,21 @@ fn status(number: usize) -> serde_json::Value {
         "timeline": timeline,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_that_is_missed_is_reported() -> anyhow::Result<()> {
+        let mut report = Report::default();
+        let [fast, slow] = [10, 30].map(Duration::from_millis);
+        row(&mut report, "start", Goal::Within(Duration::from_millis(15)), fast, slow)?;
+        row(&mut report, "list", Goal::Share(0.5), fast, slow)?;
+        assert_eq!(report.missed, Vec::<String>::new());
+        row(&mut report, "start", Goal::Within(Duration::from_millis(15)), slow, fast)?;
+        row(&mut report, "list", Goal::Share(0.5), slow, fast)?;
+        assert_eq!(report.missed, ["start: ≤ 15 ms", "list: ≤ 0.5 of kubectl"]);
+        Ok(())
+    }
+}

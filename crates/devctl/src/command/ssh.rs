@@ -10,6 +10,7 @@ use crate::args::Ssh;
 use crate::backend::Pipe;
 use crate::failure::{Failure, Kind, Result, chain};
 use crate::find;
+use crate::output::harmless;
 use crate::pick;
 use crate::remote;
 use crate::ssh::arrive::{Arrived, Patience, reach};
@@ -114,7 +115,7 @@ async fn be_the_connection(app: &App, args: &Ssh, patience: Patience) -> Result<
         && failure.kind != Kind::ClosedPipe
     {
         // Standard error is told in any case, by whoever called this.
-        let _ = stdio::refuse(&failure.to_string()).await;
+        let _ = stdio::refuse(&harmless(&failure.to_string())).await;
     }
     outcome
 }

@@ -40,6 +40,7 @@ async fn a_server_from_the_first_word_to_the_last() -> anyhow::Result<()> {
         let words = ["create", "box", "-t", "GPU", "-g", "2", "--home-claim", "home", "--wait", "-o", "json", "--user", "bob"];
         let made = ada(machine, &words).await?;
         assert!(made.err.contains("box: granted on node-"), "{}", made.err);
+        assert!(made.err.contains("Only you reach your servers through the Kubernetes API"), "bob has no way in: {}", made.err);
         let made: Value = serde_json::from_str(&made.good()?)?;
         assert_eq!((&made["phase"], &made["gpus"], &made["home"]["claim"]), (&json!("Running"), &json!(2), &json!("home")));
         let server = stage.servers.get("box").await?;
@@ -311,7 +312,8 @@ async fn administrators_manage_users_teams_and_flavors() -> anyhow::Result<()> {
         let users: kube::Api<DevServerUser> = kube::Api::all(stage.plane.client.clone());
         let carl = users.get("carl").await?.spec;
         assert_eq!((carl.quota.devices, carl.keys.len(), carl.role), (Some(8), 1, odc_api::v1alpha1::Role::Auditor));
-        admin(&["admin", "user", "create", "carl", "--role", "user"]).await?;
+        let made = admin(&["admin", "user", "create", "carl", "--role", "user", "-o", "json"]).await?;
+        assert_eq!(serde_json::from_str::<Value>(&made)?["spec"]["role"], "User", "{made}");
         stage.user_ready("carl").await?;
 
         admin(&["admin", "team", "create", "vision", "--weight", "3"]).await?;

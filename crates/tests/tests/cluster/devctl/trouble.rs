@@ -147,6 +147,25 @@ async fn waiting_ends_in_time_and_as_it_was_asked_to() -> anyhow::Result<()> {
         let servers = scene.servers("ada");
         assert!(servers.get_opt("slow").await?.is_some(), "it stays in the queue");
 
+        // A job that gets no server gives back what it asked for, and says so.
+        let words = [
+            "submit",
+            "--name",
+            "job",
+            "--flavor",
+            "cpu",
+            "--no-persist",
+            "--timeout",
+            "1s",
+            "--no-push",
+            "--",
+            "true",
+        ];
+        let said = scene.machine.devctl("ada", &words).await?;
+        assert_eq!((said.code, said.out.as_str()), (Some(6), ""), "{}", said.err);
+        assert!(said.err.contains("It is given back.") && !said.err.contains("It goes on"), "{}", said.err);
+        assert_eq!(servers.get("job").await?.spec.desired, odc_api::v1alpha1::Desired::Ended);
+
         // Off a terminal, Ctrl-C ends what it had asked for; a polite request to end leaves it.
         for (name, signal, desired, code) in [
             ("cut", rustix_signal::INT, odc_api::v1alpha1::Desired::Ended, 130),
