@@ -19,9 +19,8 @@ use crate::glance::Glance;
 use crate::ssh;
 use crate::wait;
 
-/// How long a namesake may take to end in order, and then to go.
+/// How long a namesake may take to end in order, and then to go: a script before its stop may take minutes.
 const END_LIMIT: Duration = Duration::from_secs(600);
-const GO_LIMIT: Duration = Duration::from_secs(60);
 
 /// A server like this, with the person's keys, told what they should know about it.
 pub async fn prepare(app: &App, name: Option<&str>, request: &Request, command: &[String]) -> Result<DevServer> {
@@ -103,11 +102,13 @@ async fn ask(app: &App, server: &DevServer) -> Result<Glance> {
 /// The name is free when this returns.
 async fn make_room(app: &App, mut old: Glance) -> Result<()> {
     let name = old.name().to_owned();
-    if !old.ended() && !old.deleting() {
-        if !old.ending() {
+    if !old.ended() {
+        if !old.ending() && !old.deleting() {
             return Err(in_the_way(&old));
         }
         app.talk.say(format!("{name} is there still and ends; a new one follows."));
+    }
+    if !old.ended() && !old.deleting() {
         old = wait::until_ended(app, &name, END_LIMIT).await?;
     }
     app.talk.verbose(|| format!("{name} has ended and is replaced."));
@@ -115,7 +116,7 @@ async fn make_room(app: &App, mut old: Glance) -> Result<()> {
         app.talk.say(format!("warning: {}", chain(&error)));
     }
     app.backend.delete(&name, old.metadata.uid.as_deref().unwrap_or_default(), false).await?;
-    wait::until_gone(app, &old, GO_LIMIT).await
+    wait::until_gone(app, &old, END_LIMIT).await
 }
 
 /// What would be sent, after the cluster has looked at it.

@@ -9,7 +9,7 @@ pub struct Server {
     pub name: Option<String>,
 }
 
-/// Where somebody must be named.
+/// Where the only one there is will not do.
 #[derive(Args, Clone, Debug)]
 pub struct NamedServer {
     /// The server, or a beginning that only its name has

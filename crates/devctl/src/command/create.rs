@@ -42,7 +42,10 @@ pub async fn run(app: &App, mut args: Create) -> Result<()> {
     if args.no_connect || !app.talk.can_ask() || !terminal {
         return Ok(());
     }
-    super::config_ssh::offer(app).await?;
+    // It is no reason to stay outside.
+    if let Err(failure) = super::config_ssh::offer(app).await {
+        app.talk.say(format!("warning: {}", failure.message));
+    }
     let into = Ssh { server: Server { name: Some(ready.name().to_owned()) }, ..Ssh::default() };
     super::ssh::run(app, into).await
 }
