@@ -19,15 +19,29 @@ use std::process::ExitCode;
 /// How many servers the operator gets in the end.
 const SERVERS: usize = 10_000;
 
+/// What was measured, and which of the goals that are checked were missed.
+#[derive(Default)]
+struct Report {
+    text: String,
+    missed: Vec<String>,
+}
+
+impl From<String> for Report {
+    fn from(text: String) -> Self {
+        Self { text, missed: Vec::new() }
+    }
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let asked = std::env::args().nth(1).unwrap_or_default();
-    let report = match asked.as_str() {
-        "agent" => agent::run().await,
+    let report: anyhow::Result<Report> = match asked.as_str() {
+        "agent" => agent::run().await.map(Report::from),
         "devctl" => devctl::run().await,
-        "local" => local::run().await,
+        "local" => local::run().await.map(Report::from),
         "operator" => {
-            operator::run(std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(SERVERS)).await
+            let servers = std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(SERVERS);
+            operator::run(servers).await.map(Report::from)
         }
         "queue" => queue::run().await,
         "scheduler" => {
@@ -35,7 +49,7 @@ async fn main() -> ExitCode {
                 (Some("--openb"), Some(directory)) => Some(std::path::PathBuf::from(directory)),
                 _ => None,
             };
-            scheduler::run(openb.as_deref())
+            scheduler::run(openb.as_deref()).map(Report::from)
         }
         _ => Err(anyhow::anyhow!("name what to measure: agent, devctl, local, operator, queue or scheduler")),
     };
@@ -43,8 +57,11 @@ async fn main() -> ExitCode {
         Ok(report) => {
             use std::io::Write as _;
             // A closed pipe has seen enough.
-            let _ = write!(std::io::stdout(), "{report}");
-            ExitCode::SUCCESS
+            let _ = write!(std::io::stdout(), "{}", report.text);
+            for missed in &report.missed {
+                let _ = writeln!(std::io::stderr(), "missed: {missed}");
+            }
+            if report.missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             use std::io::Write as _;

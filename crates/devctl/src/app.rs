@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::args::Global;
+use crate::args::{Global, Verb};
 use crate::backend::kube::Kube;
 use crate::backend::{Backend, Place};
 use crate::config::{Settings, Target};
@@ -29,11 +29,14 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub fn new(global: Global) -> Result<Self> {
-        let settings = Settings::read(&global)?;
+    pub fn new(global: Global, verb: &Verb) -> Result<Self> {
+        let settings = Settings::read(&global, !verb.is_connection())?;
         let format = global.output.or(settings.file.output).unwrap_or_default();
         let out = Output::new(format, !global.no_headers, global.quiet);
-        let talk = Talk::new(&global);
+        let talk = Talk::new(&global, verb.insists());
+        for path in &settings.passed_over {
+            talk.say(format!("{} belongs to somebody else and is not read.", path.display()));
+        }
         Ok(Self { global, settings, out, talk })
     }
 
@@ -44,6 +47,9 @@ impl Desk {
     /// Turns to the cluster; nothing is sent yet.
     pub async fn connect(self) -> Result<App> {
         let target = self.target();
+        if let Some((context, path)) = self.settings.context_of_project(&self.global) {
+            self.talk.say(format!("The context {context} comes from {}.", path.display()));
+        }
         let kube = Kube::connect(&target).await?;
         self.talk.step("reading settings");
         self.talk.verbose(|| {

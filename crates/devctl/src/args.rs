@@ -17,6 +17,7 @@ mod forgotten;
 mod global;
 mod reach;
 mod servers;
+mod shared;
 pub mod value;
 
 use std::ffi::OsStr;
@@ -33,6 +34,7 @@ pub use forgotten::told;
 pub use global::{Format, Global};
 pub use reach::{Cp, Exec, Logs, PortForward, Ssh, Submit};
 pub use servers::{Debug, Delete, Edit, Extend, Hibernate, List, Show, Wake};
+pub use shared::{NamedServer, Node, Server, Sleeping, Trial};
 
 /// Reserve a dev server, get into it, give it back.
 #[derive(Parser, Debug)]
@@ -40,7 +42,6 @@ pub use servers::{Debug, Delete, Edit, Extend, Hibernate, List, Show, Wake};
     name = "devctl",
     version = crate::version::LONG,
     arg_required_else_help = true,
-    disable_help_subcommand = true,
     infer_long_args = true,
     max_term_width = 120
 )]
@@ -110,6 +111,18 @@ pub enum Verb {
     /// Write the pages made from this command line
     #[command(hide = true)]
     Generate(Generate),
+}
+
+impl Verb {
+    /// Whether the person wants to be asked, whatever their environment says.
+    pub fn insists(&self) -> bool {
+        matches!(self, Self::Create(create) if create.interactive)
+    }
+
+    /// Whether some other program has it run, in a directory that means nothing.
+    pub fn is_connection(&self) -> bool {
+        matches!(self, Self::Ssh(ssh) if ssh.stdio)
+    }
 }
 
 #[derive(Args, Debug)]

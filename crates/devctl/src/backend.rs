@@ -84,6 +84,14 @@ pub enum Kind {
     Flavor,
 }
 
+/// What lets a user in.
+#[derive(Clone, Debug)]
+pub struct Login {
+    pub kubeconfig: String,
+    /// When it no longer does; the cluster may allow less than was asked for.
+    pub until: Timestamp,
+}
+
 /// A connection to a port in a server.
 pub trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
@@ -129,7 +137,10 @@ pub trait Backend: Send + Sync {
     fn object<'a>(&'a self, kind: Kind, name: &'a str) -> Answer<'a, Option<Value>>;
     /// Creates it, or changes only the fields that are said.
     fn apply(&self, kind: Kind, object: Value, dry_run: bool) -> Answer<'_, Value>;
+    /// Makes it what this manifest says, and keeps what others set beside it. Fails with
+    /// [`crate::failure::Kind::Conflict`] if somebody else set one of its fields otherwise, unless they are taken over.
+    fn declare(&self, kind: Kind, manifest: Value, take_over: bool, dry_run: bool) -> Answer<'_, Value>;
     fn remove<'a>(&'a self, kind: Kind, name: &'a str, dry_run: bool) -> Answer<'a, ()>;
-    /// A kubeconfig for a user of this cluster, with a token that is good for so long.
-    fn kubeconfig<'a>(&'a self, user: &'a str, good_for: Duration) -> Answer<'a, String>;
+    /// A kubeconfig for a user of this cluster, with a token that is to be good for so long.
+    fn kubeconfig<'a>(&'a self, user: &'a str, good_for: Duration) -> Answer<'a, Login>;
 }

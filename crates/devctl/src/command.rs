@@ -30,7 +30,7 @@ use crate::args::{Cli, Verb};
 use crate::failure::Result;
 
 pub async fn run(cli: Cli) -> Result<()> {
-    let desk = Desk::new(cli.global)?;
+    let desk = Desk::new(cli.global, &cli.verb)?;
     match cli.verb {
         Verb::Create(args) => create::run(&desk.connect().await?, *args).await,
         Verb::List(args) => list::run(&desk.connect().await?, args).await,

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use clap_complete::CompletionCandidate;
+use clap_complete::engine::{PathCompleter, ValueCompleter as _};
 use futures_util::StreamExt as _;
 
 use crate::args::Global;
@@ -40,9 +41,28 @@ pub fn flavor(typed: &OsStr) -> Vec<CompletionCandidate> {
     candidates(typed, names)
 }
 
+pub fn claim(typed: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(typed, asked(async |kube: Kube| kube.claims().await.ok()))
+}
+
+/// A server's name and a colon, or a file here. Files there would need a login.
+pub fn end_of_copy(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let mut all = PathCompleter::any().complete(typed);
+    if typed.to_str().is_some_and(|typed| !typed.contains(['/', ':', '.'])) {
+        let name = |server: CompletionCandidate| {
+            let mut host = server.get_value().to_owned();
+            host.push(":");
+            CompletionCandidate::new(host).help(server.get_help().cloned())
+        };
+        all.extend(server(typed).into_iter().map(name));
+    }
+    all
+}
+
 pub fn context(typed: &OsStr) -> Vec<CompletionCandidate> {
     let global = typed_before();
-    let own = Settings::read(&global).map(|settings| settings.file.contexts.into_keys().collect()).unwrap_or_default();
+    let own =
+        Settings::read(&global, true).map(|settings| settings.file.contexts.into_keys().collect()).unwrap_or_default();
     let others = kube::contexts(global.kubeconfig.as_deref()).map(|(names, _)| names).unwrap_or_default();
     let all: Vec<String> = own;
     candidates(typed, all.into_iter().chain(others).map(|name| (name, String::new())).collect())
@@ -66,7 +86,7 @@ fn candidates(typed: &OsStr, names: Vec<(String, String)>) -> Vec<CompletionCand
 fn asked(question: impl AsyncFnOnce(Kube) -> Option<Vec<(String, String)>>) -> Vec<(String, String)> {
     let answer = || {
         let global = typed_before();
-        let target = Settings::read(&global).ok()?.target(&global);
+        let target = Settings::read(&global, true).ok()?.target(&global);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         runtime.block_on(async {

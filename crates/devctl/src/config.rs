@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 pub use file::{Backend, ContextEntry, CreateDefaults, File, Ssh};
 pub use key::{KEYS, Key, get, set, unset};
-pub use project::Project;
+pub use project::{Found, Project};
 
 use crate::args::Global;
 use crate::failure::{Failure, Result};
@@ -23,6 +23,10 @@ pub struct Settings {
     pub file: File,
     /// The project's file, if the working directory is in one.
     pub project: Option<Project>,
+    /// Files of projects that somebody else wrote.
+    pub passed_over: Vec<PathBuf>,
+    /// What the environment says for `create`: each setting with its value, as it was typed.
+    variables: Vec<(&'static Key, String)>,
 }
 
 /// Which cluster, as whom, where.
@@ -36,17 +40,49 @@ pub struct Target {
 }
 
 impl Settings {
-    pub fn read(global: &Global) -> Result<Self> {
+    /// Without the project's file where the working directory has nothing to do with what is done.
+    pub fn read(global: &Global, with_project: bool) -> Result<Self> {
         let path = global.config.clone().map_or_else(default_path, Ok)?;
         let file = File::read(&path)?;
         let here = std::env::current_dir().unwrap_or_default();
-        Ok(Self { path, file, project: Project::find(&here)? })
+        let Found { project, passed_over } = if with_project { Project::find(&here)? } else { Found::default() };
+        let variable = |key: &'static Key| {
+            let value = std::env::var(key.variable.filter(|_| key.name.starts_with("create."))?).ok()?;
+            (!value.is_empty()).then_some((key, value))
+        };
+        let variables = KEYS.iter().filter_map(variable).collect();
+        Ok(Self { path, file, project, passed_over, variables })
     }
 
-    /// What `create` takes for what was not said: the project's word, then the person's.
-    pub fn create(&self) -> CreateDefaults {
+    /// What `create` takes for what was not said: the environment's word, then the project's, then the person's.
+    pub fn create(&self) -> Result<CreateDefaults> {
         let project = self.project.as_ref().map(|project| project.file.create.clone()).unwrap_or_default();
-        project.or(&self.file.create)
+        Ok(self.said_by_variables()?.or(&project.or(&self.file.create)))
+    }
+
+    fn said_by_variables(&self) -> Result<CreateDefaults> {
+        let mut said = File::default();
+        for (key, value) in &self.variables {
+            said = set(&said, key.name, value).map_err(|failure| Failure {
+                message: format!("{}: {}", key.variable.unwrap_or_default(), failure.message),
+                ..failure
+            })?;
+        }
+        Ok(said.create)
+    }
+
+    /// The image that new servers get because the project says so.
+    pub fn image_of_project(&self) -> Option<(&str, &Path)> {
+        let project = self.project.as_ref()?;
+        let image = project.file.create.image.as_deref()?;
+        let overruled = self.variables.iter().any(|(key, _)| key.name == "create.image");
+        (!overruled).then_some((image, project.path.as_path()))
+    }
+
+    /// The context that is meant because the project says so.
+    pub fn context_of_project(&self, global: &Global) -> Option<(&str, &Path)> {
+        let project = self.project.as_ref().filter(|_| global.context.is_none())?;
+        Some((project.file.context.as_deref()?, project.path.as_path()))
     }
 
     /// The context that is meant. One that is not in devctl's file is one of the kubeconfig.
@@ -80,14 +116,6 @@ pub fn default_path() -> Result<PathBuf> {
     Ok(directories.config_dir().join("devctl/config.yaml"))
 }
 
-/// Where devctl keeps what it made itself: keys, known hosts, ssh's settings.
-pub fn data_directory() -> Result<PathBuf> {
-    use etcetera::BaseStrategy as _;
-    let directories = etcetera::base_strategy::Xdg::new()
-        .map_err(|_| Failure::failed("your home directory is not known").advise("Set HOME."))?;
-    Ok(directories.data_dir().join("devctl"))
-}
-
 /// `~/` at the beginning is the home directory, as in a shell.
 pub fn expanded(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), etcetera::home_dir()) {
@@ -105,7 +133,7 @@ mod tests {
             "context: work\ncontexts:\n  work:\n    backend: kube\n    kubeconfig: /w.kubeconfig\n    kubeContext: demo\n    namespace: dev-ada\ncreate:\n  flavor: cpu\n  lifetime: 2h\n",
         )
         .unwrap();
-        Settings { path: PathBuf::from("/config.yaml"), file, project: None }
+        Settings { path: PathBuf::from("/config.yaml"), file, ..Settings::default() }
     }
 
     fn with_project(text: &str) -> Settings {
@@ -126,9 +154,28 @@ mod tests {
         let global = Global { context: Some("work".into()), namespace: Some("dev-bob".into()), ..Global::default() };
         let target = project.target(&global);
         assert_eq!((target.kube_context.as_deref(), target.namespace.as_deref()), (Some("demo"), Some("dev-bob")));
-        let create = project.create();
+        let create = project.create().unwrap();
         assert_eq!(create.flavor.as_deref(), Some("gpu"));
         assert_eq!(create.lifetime.map(|time| time.to_string()).as_deref(), Some("2h"));
+    }
+
+    #[test]
+    fn variables_win_over_files_and_are_named_when_they_are_wrong() {
+        let key = |name: &str| KEYS.iter().find(|key| key.name == name).unwrap();
+        let mut settings = with_project("create: {flavor: gpu, gpus: 4, homeSize: 5Gi, image: theirs}\n");
+        assert_eq!(settings.image_of_project().map(|(image, _)| image), Some("theirs"));
+        settings.variables = vec![
+            (key("create.flavor"), "cpu".into()),
+            (key("create.homeClaim"), "home".into()),
+            (key("create.image"), "mine".into()),
+        ];
+        let create = settings.create().unwrap();
+        assert_eq!((create.flavor.as_deref(), create.gpus), (Some("cpu"), None));
+        assert_eq!((create.home_size, create.home_claim.is_some()), (None, true));
+        assert_eq!(settings.image_of_project(), None);
+        settings.variables = vec![(key("create.lifetime"), "soon".into())];
+        let failure = settings.create().unwrap_err();
+        assert!(failure.message.starts_with("DEVCTL_LIFETIME: "), "{failure}");
     }
 
     #[test]

@@ -37,35 +37,64 @@ pub async fn named(app: &App, typed: &str) -> Result<Glance> {
 
 /// A server by its whole name and nothing else: for programs, which would not notice that another one was meant.
 pub async fn whole(app: &App, name: &str) -> Result<Glance> {
-    match app.backend.glance(name).await? {
-        Some(found) => Ok(found),
-        None => {
-            let all = all(app).await?;
-            Err(no_server(name, nearest(name, all.iter().map(Glance::name))))
-        }
+    exact(app, name, |names| no_server(name, nearest(name, names.iter().copied()))).await
+}
+
+/// A server by its whole name, where nobody would see which one a beginning was taken for.
+pub async fn spelled_out(app: &App, typed: &str) -> Result<Glance> {
+    let name = typed.strip_suffix(".odc").unwrap_or(typed);
+    exact(app, name, |names| not_whole(name, names)).await
+}
+
+async fn exact(app: &App, name: &str, why_not: impl FnOnce(&[&str]) -> Failure) -> Result<Glance> {
+    if let Some(found) = app.backend.glance(name).await? {
+        return Ok(found);
     }
+    let all = all(app).await?;
+    let names: Vec<&str> = all.iter().map(Glance::name).collect();
+    Err(why_not(&names))
 }
 
 /// The only server that fits; with several, the person is asked, or told to say which.
 pub async fn only(app: &App, fits: impl Fn(&Glance) -> bool, which: &str) -> Result<Glance> {
+    let mut fitting = fitting(app, fits, which).await?;
+    match fitting.len() {
+        1 => Ok(fitting.remove(0)),
+        _ if app.talk.can_ask() => crate::pick::server(fitting, app.talk.width()),
+        _ => Err(several(&fitting)),
+    }
+}
+
+/// As [`only`], where several may be meant.
+pub async fn one_or_all(app: &App, fits: impl Fn(&Glance) -> bool, which: &str) -> Result<Vec<Glance>> {
+    let fitting = fitting(app, fits, which).await?;
+    match fitting.len() {
+        1 => Ok(fitting),
+        _ if app.talk.can_ask() => crate::pick::one_or_all(fitting, app.talk.width()),
+        _ => Err(several(&fitting)),
+    }
+}
+
+/// All that fit, at least one; inside a server, that one alone.
+async fn fitting(app: &App, fits: impl Fn(&Glance) -> bool, which: &str) -> Result<Vec<Glance>> {
     let here = std::env::var(HERE).ok();
     let mut fitting: Vec<Glance> = all(app).await?.into_iter().filter(fits).collect();
     app.talk.step("reading servers");
     if let Some(here) = here
         && let Some(position) = fitting.iter().position(|server| server.name() == here)
     {
-        return Ok(fitting.swap_remove(position));
+        return Ok(vec![fitting.swap_remove(position)]);
     }
-    match fitting.len() {
-        0 => Err(Failure::not_found(format!("you have no servers that {which}"))
-            .advise("devctl create makes one, devctl list --all shows ended ones.")),
-        1 => Ok(fitting.remove(0)),
-        _ if app.talk.can_ask() => crate::pick::server(fitting, app.talk.width()),
-        _ => {
-            let names: Vec<&str> = fitting.iter().map(Glance::name).collect();
-            Err(Failure::usage("there are several servers").advise(format!("Say which: {}.", listed(&names))))
-        }
+    if fitting.is_empty() {
+        return Err(Failure::not_found(format!("you have no servers that {which}"))
+            .advise("devctl create makes one, devctl list --all shows ended ones."));
     }
+    Ok(fitting)
+}
+
+fn several(servers: &[Glance]) -> Failure {
+    let names: Vec<&str> = servers.iter().map(Glance::name).collect();
+    Failure::usage("there are several servers").advise(format!("Say which: {}.", listed(&names)))
 }
 
 pub async fn all(app: &App) -> Result<Vec<Glance>> {
@@ -90,6 +119,16 @@ pub fn choose<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Result<&
         [] => Err(no_server(typed, nearest(typed, names.iter().copied()))),
         several => Err(Failure::usage(format!("{typed} is the beginning of several names"))
             .advise(format!("Say which: {}.", listed(several)))),
+    }
+}
+
+/// Why a beginning is not enough, and whose it is. Pure.
+fn not_whole(typed: &str, names: &[&str]) -> Failure {
+    let begin: Vec<&str> = names.iter().copied().filter(|name| !typed.is_empty() && name.starts_with(typed)).collect();
+    match begin.as_slice() {
+        [] => no_server(typed, nearest(typed, names.iter().copied())),
+        begin => Failure::usage(format!("{typed} is only the beginning of {}", listed(begin)))
+            .advise("With --yes, or where nobody can be asked, only whole names count."),
     }
 }
 
@@ -159,6 +198,14 @@ mod tests {
     fn a_beginning_of_several_names_is_asked_back() {
         let failure = choose("bo", ["box", "boat"].into_iter()).unwrap_err();
         assert_eq!((failure.kind, failure.advice.as_deref()), (Kind::Usage, Some("Say which: box, boat.")));
+    }
+
+    #[test]
+    fn a_beginning_is_no_whole_name() {
+        let failure = not_whole("bo", &["box", "boat", "train"]);
+        assert_eq!((failure.kind, failure.message.as_str()), (Kind::Usage, "bo is only the beginning of box, boat"));
+        assert_eq!(not_whole("bix", &["box"]).kind, Kind::NotFound);
+        assert_eq!(not_whole("", &["box"]).kind, Kind::NotFound);
     }
 
     #[test]

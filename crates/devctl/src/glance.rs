@@ -201,10 +201,18 @@ impl Glance {
         Phase::ALL.iter().copied().find(|phase| phase.as_str() == self.phase_word())
     }
 
-    /// The phase as it is written. Until the operator writes one, the queue may have said more.
+    /// The phase as it is written. Until the operator writes one, the queue may have said more; and one that was told
+    /// to end does, also before the operator says so.
     pub fn phase_word(&self) -> &str {
         let unwritten = if self.position().is_some() { Phase::Queued } else { Phase::Pending };
-        self.status.phase.as_deref().unwrap_or(unwritten.as_str())
+        let written = self.status.phase.as_deref().unwrap_or(unwritten.as_str());
+        let known = Phase::ALL.iter().find(|phase| phase.as_str() == written);
+        if self.ending() && known.is_some_and(|phase| !phase.terminal()) { Phase::Stopping.as_str() } else { written }
+    }
+
+    /// Somebody said that it should end.
+    pub fn ending(&self) -> bool {
+        self.spec.desired.as_deref() == Some("Ended")
     }
 
     pub fn ended(&self) -> bool {
@@ -299,6 +307,18 @@ mod tests {
         assert_eq!((glance.name(), &glance.owner()[..], glance.phase()), ("server-1", "ada", Some(Phase::Queued)));
         assert_eq!(glance.position(), Some(3));
         assert_eq!(glance.spec.lifetime, Some(server.spec.lifetime));
+    }
+
+    #[test]
+    fn what_was_told_to_end_stops_and_what_has_ended_stays_as_it_ended() {
+        let phase = |phase: Phase| {
+            let mut server = DevServer::test().in_phase(phase);
+            server.spec.desired = odc_api::v1alpha1::Desired::Ended;
+            Glance::try_from(&server).unwrap().phase()
+        };
+        assert_eq!(phase(Phase::Running), Some(Phase::Stopping));
+        assert_eq!(phase(Phase::Queued), Some(Phase::Stopping));
+        assert_eq!(phase(Phase::Expired), Some(Phase::Expired));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap::FromArgMatches as _;
 use odc_devctl::args::{self, Cli};
 use odc_devctl::command;
 use odc_devctl::failure::{Failure, Kind};
+use odc_devctl::output::harmless;
 use odc_devctl::output::style::{RED, painted};
 
 fn main() -> ExitCode {
@@ -35,9 +36,10 @@ fn tell(failure: &Failure) {
     if failure.message.is_empty() || failure.kind == Kind::ClosedPipe {
         return;
     }
-    let mut text = format!("{} {}\n", painted(RED, "error:"), failure.message);
+    // What a server or cluster said is among the words.
+    let mut text = format!("{} {}\n", painted(RED, "error:"), harmless(&failure.message));
     if let Some(advice) = &failure.advice {
-        text.push_str(advice);
+        text.push_str(&harmless(advice));
         text.push('\n');
     }
     // Nobody is there to be told that nobody is there.

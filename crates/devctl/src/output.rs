@@ -1,5 +1,6 @@
 //! Data for standard output: one value, shown the way that was asked for.
 
+mod harmless;
 pub mod live;
 pub mod style;
 pub mod table;
@@ -9,6 +10,7 @@ use std::io::{IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
+pub use harmless::harmless;
 pub use table::{Cell, Column, Table};
 
 use crate::args::Format;
@@ -41,9 +43,19 @@ impl Output {
         matches!(self.format, Format::Json | Format::Yaml | Format::Name)
     }
 
-    /// Whether lines can be drawn over.
+    /// Whether people look at it.
     pub fn is_terminal(&self) -> bool {
         self.terminal
+    }
+
+    /// Whether the cursor can be moved, so that lines can be drawn over.
+    pub fn repaints(&self) -> bool {
+        self.terminal && !dumb()
+    }
+
+    /// Whether marks of colour are understood and wanted.
+    pub fn coloured(&self) -> bool {
+        anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
     }
 
     /// One value: as a table made of it, or as it is, or its name.
@@ -65,7 +77,7 @@ impl Output {
     pub fn json<T: Serialize>(&self, value: &T) -> Result<()> {
         let text = if self.terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
         let text = text.map_err(|error| Failure::failed(format!("this cannot be written as JSON: {error}")))?;
-        self.print(&format!("{text}\n"))
+        self.write(format!("{}\n", harmless::in_json(&text)).as_bytes())
     }
 
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<()> {
@@ -73,6 +85,15 @@ impl Output {
             .map_err(|error| Failure::failed(format!("this cannot be written as YAML: {error}")))?;
         let end = if text.ends_with('\n') { "" } else { "\n" };
         self.print(&format!("{text}{end}"))
+    }
+
+    /// One value of a row that never ends, for a program: a document of its own.
+    pub fn one_of_many<T: Serialize>(&self, value: &T) -> Result<()> {
+        if self.format == Format::Yaml {
+            self.print("---\n")?;
+            return self.yaml(value);
+        }
+        self.json(value)
     }
 
     pub fn table(&self, table: &Table) -> Result<()> {
@@ -102,10 +123,10 @@ impl Output {
         self.print(&lines.into_iter().map(|line| line + "\n").collect::<String>())
     }
 
-    /// Marks of colour are taken out where they would not be understood.
+    /// Words for people, whoever wrote them. Marks of colour are taken out where they would not be understood.
     pub fn print(&self, text: &str) -> Result<()> {
         let mut out = anstream::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+        out.write_all(harmless(text).as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
     }
 }
 
@@ -115,6 +136,11 @@ impl Output {
         let mut out = std::io::stdout().lock();
         out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
     }
+}
+
+/// A terminal that says of itself that it can do nothing but print.
+pub fn dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Whoever read our output has seen enough: that is no failure.

@@ -28,6 +28,22 @@ pub fn server(mut servers: Vec<Glance>, width: usize) -> Result<Glance> {
     Ok(servers.swap_remove(chosen.0))
 }
 
+/// One of several servers, or all of them.
+pub fn one_or_all(mut servers: Vec<Glance>, width: usize) -> Result<Vec<Glance>> {
+    let rows = choice::servers(&servers, width, Timestamp::now());
+    let all = format!("all {} of them", servers.len());
+    let options: Vec<String> = rows.into_iter().map(|row| row.text).chain([all]).collect();
+    let (chosen, _) = select("Which server?", options)?;
+    Ok(if chosen < servers.len() { vec![servers.swap_remove(chosen)] } else { servers })
+}
+
+/// One of the nodes of a gang.
+pub fn node(server: &Glance) -> Result<u32> {
+    let nodes = choice::nodes(server);
+    let (chosen, _) = select(&format!("Which node of {}?", server.name()), nodes)?;
+    u32::try_from(chosen).map_err(|error| Failure::failed(format!("there is no such node: {error}")))
+}
+
 /// What a person chose for a new server.
 pub struct Chosen {
     pub request: Request,
@@ -47,7 +63,7 @@ pub async fn create(app: &App, said: &Request, name: Option<&str>, all: bool) ->
         let count = count(&flavor)?;
         (request.gpus, request.nodes) = (Some(count.gpus), Some(count.nodes));
     }
-    if said.time.is_none() && said.hours.is_none() && (all || app.settings.create().lifetime.is_none()) {
+    if said.time.is_none() && said.hours.is_none() && (all || app.settings.create()?.lifetime.is_none()) {
         request.time = Some(lifetime(&flavor)?);
     }
     let name = match name {

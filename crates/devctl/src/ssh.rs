@@ -8,10 +8,10 @@ pub mod config_file;
 pub mod host;
 pub mod identity;
 pub mod known_hosts;
+pub mod openssh;
 pub mod places;
 pub mod quote;
 mod refusal;
-mod replace;
 pub mod route;
 pub mod stdio;
 pub mod tunnel;
@@ -20,6 +20,7 @@ use odc_api::ssh_key::PublicKey;
 
 use crate::app::App;
 use crate::failure::{Failure, Result};
+use crate::glance::Glance;
 use identity::Identity;
 use places::Places;
 
@@ -43,6 +44,13 @@ pub async fn keys_of_person(app: &App) -> Result<Vec<PublicKey>> {
         .and_then(|change| if change.is_needed() { config_file::apply(&change) } else { Ok(()) });
     change.map_err(|error| Failure::failed(crate::failure::chain(&error)))?;
     Ok(vec![made.public])
+}
+
+/// A server that is gone, or will be, has no host key any more: its next namesake has another.
+pub fn forget(server: &Glance) -> std::result::Result<(), known_hosts::Error> {
+    let Ok(places) = places() else { return Ok(()) };
+    let hosts: Vec<String> = (0..server.nodes()).map(|node| host::Host::new(server.name(), node).alias()).collect();
+    known_hosts::forget(&places.known_hosts(), &hosts)
 }
 
 /// The directory of ours among the person's.

@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::args::Global;
 use crate::failure::{Failure, Result};
 use crate::output::table::wrap;
+use crate::output::{dumb, harmless};
 
 /// What a terminal has that does not say.
 const USUAL_WIDTH: usize = 80;
@@ -23,13 +24,14 @@ pub struct Talk {
 }
 
 impl Talk {
-    pub fn new(global: &Global) -> Self {
+    /// `insists`: the person wants to be asked, whatever a variable says.
+    pub fn new(global: &Global, insists: bool) -> Self {
         Self {
             quiet: global.quiet,
             verbose: global.verbose,
             trace: global.trace,
             yes: global.yes,
-            no_input: global.no_input,
+            no_input: global.no_input || (!insists && unasked_by_variable()),
             last_step: Cell::new(Instant::now()),
         }
     }
@@ -39,7 +41,7 @@ impl Talk {
         if self.quiet {
             return;
         }
-        let mut text = text.as_ref().to_owned();
+        let mut text = harmless(text.as_ref()).into_owned();
         let sentence = !text.contains("  ") && !text.contains('\n');
         if sentence && std::io::stderr().is_terminal() {
             text = wrap(&text, self.width()).join("\n");
@@ -50,7 +52,7 @@ impl Talk {
 
     pub fn verbose(&self, text: impl FnOnce() -> String) {
         if self.verbose {
-            let _ = writeln!(anstream::stderr(), "{}", text());
+            let _ = writeln!(anstream::stderr(), "{}", harmless(&text()));
         }
     }
 
@@ -102,13 +104,15 @@ impl Talk {
     }
 }
 
+/// Not clap's business: a flag that contradicts a variable would be an error there, and here it wins.
+fn unasked_by_variable() -> bool {
+    let value = std::env::var("DEVCTL_NO_INPUT").unwrap_or_default().to_lowercase();
+    !matches!(value.as_str(), "" | "0" | "n" | "no" | "f" | "false" | "off")
+}
+
 /// Questions need somebody who can read and answer them.
 fn is_terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !dumb()
-}
-
-fn dumb() -> bool {
-    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// A question that was not answered.

@@ -10,7 +10,10 @@ use serde::Serialize;
 
 pub use activity::Activity;
 
+use crate::args::Format;
+use crate::failure::Result;
 use crate::glance::{self, Glance};
+use crate::output::Output;
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -91,6 +94,8 @@ pub struct Access {
     /// What ssh calls it, once `devctl config-ssh` ran.
     pub ssh: String,
     pub host_key: Option<String>,
+    /// The public keys let in beside those of the owner and the users.
+    pub keys: Vec<String>,
     pub users: Vec<String>,
     pub jupyter: bool,
     pub ports: Vec<Port>,
@@ -152,6 +157,16 @@ pub struct Entry {
     pub reason: String,
 }
 
+/// A server after a change of it, for programs; people are told in words.
+pub fn changed(out: &Output, server: &Glance) -> Result<()> {
+    match out.format {
+        Format::Json => out.json(&Server::from(server)),
+        Format::Yaml => out.yaml(&Server::from(server)),
+        Format::Name => out.lines(vec![server.name().to_owned()]),
+        Format::Table | Format::Wide => Ok(()),
+    }
+}
+
 impl From<&Glance> for Server {
     fn from(server: &Glance) -> Self {
         let (spec, status) = (&server.spec, &server.status);
@@ -192,6 +207,7 @@ impl From<&Glance> for Server {
             access: Access {
                 ssh: format!("{}.odc", server.name()),
                 host_key: status.access.as_ref().and_then(|access| access.host_key.clone()),
+                keys: spec.access.keys.clone(),
                 users: spec.access.users.clone(),
                 jupyter: spec.access.jupyter,
                 ports: spec.access.ports.iter().map(Port::from).collect(),

@@ -73,7 +73,8 @@ struct Waiting<'a> {
 }
 
 /// What people can do while they wait.
-enum Word {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
     /// Ctrl-C.
     Interrupt,
     /// Ctrl-\, or a polite request to end.
@@ -145,8 +146,7 @@ impl Waiting<'_> {
     }
 
     async fn heed(&self, stage: &mut Stage<'_>, word: &Word, server: Option<&Glance>) -> Result<Heeded> {
-        let left = Failure::interrupted(format!("{} goes on without you", self.name))
-            .advise(format!("devctl ssh {0} comes back to it, devctl delete {0} ends it.", self.name));
+        let left = outcome::left(self.name, self.goal);
         if matches!(word, Word::Leave) || self.interrupt == Interrupt::Leaves {
             stage.end();
             return Ok(Heeded::Stop(left));
@@ -186,7 +186,8 @@ enum Heeded {
     Stop(Failure),
 }
 
-struct Signals {
+/// What people can do while something is under way. From the first one on, Ctrl-C ends nothing by itself.
+pub struct Signals {
     interrupt: Signal,
     quit: Signal,
     terminate: Signal,
@@ -194,7 +195,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let listen =
             |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be received: {error}")));
         Ok(Self {
@@ -205,7 +206,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Word {
+    pub async fn next(&mut self) -> Word {
         tokio::select! {
             _ = self.interrupt.recv() => Word::Interrupt,
             _ = self.quit.recv() => Word::Leave,

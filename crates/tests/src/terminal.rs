@@ -27,6 +27,15 @@ pub struct Terminal {
     drawn: Vec<u8>,
 }
 
+/// How a program ended.
+pub struct Ended {
+    pub code: Option<i32>,
+    /// What is on the screen.
+    pub screen: String,
+    /// Every byte it wrote, marks of colour and all.
+    pub drawn: String,
+}
+
 impl Terminal {
     /// Starts a program on a terminal of this size. Its session is its own, so that keys reach it as signals.
     pub fn start(command: &Command, columns: u16, rows: u16) -> anyhow::Result<Self> {
@@ -104,7 +113,12 @@ impl Terminal {
     }
 
     /// Waits until the program has ended; gives its exit code and the last screen.
-    pub fn end(mut self) -> anyhow::Result<(Option<i32>, String)> {
+    pub fn end(self) -> anyhow::Result<(Option<i32>, String)> {
+        self.finish().map(|ended| (ended.code, ended.screen))
+    }
+
+    /// The same, with everything that was ever drawn.
+    pub fn finish(mut self) -> anyhow::Result<Ended> {
         let started = Instant::now();
         let status = loop {
             while let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(50)) {
@@ -118,7 +132,7 @@ impl Terminal {
         while let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(50)) {
             self.take(&bytes)?;
         }
-        Ok((status.code(), self.screen()))
+        Ok(Ended { code: status.code(), screen: self.screen(), drawn: self.all() })
     }
 
     fn take(&mut self, bytes: &[u8]) -> anyhow::Result<()> {

@@ -7,6 +7,8 @@ use odc_api::duration::Duration;
 use odc_api::name::{FlavorName, TeamName, UserName};
 use odc_api::quantity::Quantity;
 
+use super::shared::Trial;
+
 #[derive(Args, Debug)]
 pub struct Admin {
     #[command(subcommand)]
@@ -38,9 +40,8 @@ pub enum AdminUser {
     #[command(visible_alias = "rm")]
     Delete {
         name: UserName,
-        /// Check it without doing it
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        trial: Trial,
     },
     /// Print a kubeconfig with which the user can use devctl
     Kubeconfig {
@@ -77,9 +78,8 @@ pub struct NewUser {
     pub default_image: Option<String>,
     #[command(flatten)]
     pub quota: QuotaArgs,
-    /// Check it without doing it
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub trial: Trial,
 }
 
 #[derive(Args, Debug, Default)]
@@ -123,9 +123,8 @@ pub enum AdminTeam {
         weight: Option<u32>,
         #[command(flatten)]
         quota: QuotaArgs,
-        /// Check it without doing it
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        trial: Trial,
     },
     /// Show the teams
     #[command(visible_alias = "ls")]
@@ -146,22 +145,23 @@ pub enum AdminTeam {
     #[command(visible_alias = "rm")]
     Delete {
         name: TeamName,
-        /// Check it without doing it
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        trial: Trial,
     },
 }
 
 #[derive(Subcommand, Debug)]
 pub enum AdminFlavor {
-    /// Make flavors, or change them, from a manifest
+    /// Make flavors what a manifest says; what others set beside it stays
     Apply {
         /// The manifest; - reads it from standard input
         #[arg(short, long, value_name = "FILE")]
         file: PathBuf,
-        /// Check it without doing it
+        /// Take fields over that somebody else set
         #[arg(long)]
-        dry_run: bool,
+        force: bool,
+        #[command(flatten)]
+        trial: Trial,
     },
     /// Show the flavors
     #[command(visible_alias = "ls")]
@@ -190,8 +190,7 @@ pub enum AdminFlavor {
     Delete {
         #[arg(add = clap_complete::ArgValueCompleter::new(crate::complete::flavor))]
         name: FlavorName,
-        /// Check it without doing it
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        trial: Trial,
     },
 }

@@ -42,12 +42,13 @@ pub struct Create {
     pub command: Vec<String>,
 }
 
-/// What the server should be.
+/// What the server should be. What may also be said by a variable or in a file has no `env` here: for clap that would be
+/// as good as a flag, and contradict one.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "The server")]
 pub struct Request {
     /// The kind of machine: one of `devctl flavors`, in any case [default: your default flavor, or the cluster's]
-    #[arg(short = 't', long, visible_alias = "gpu-type", value_name = "NAME", env = "DEVCTL_FLAVOR", hide_env = true,
+    #[arg(short = 't', long, visible_alias = "gpu-type", value_name = "NAME",
         add = clap_complete::ArgValueCompleter::new(crate::complete::flavor))]
     pub flavor: Option<String>,
     /// How many GPUs: on each node with --nodes, in all with --distributed [default: 1, or 0 where there are none]
@@ -59,14 +60,14 @@ pub struct Request {
     /// Take as many whole nodes as --gpus needs
     #[arg(short, long, conflicts_with = "nodes", requires = "gpus")]
     pub distributed: bool,
-    /// How long it may run, such as 4h30m [default: 8h]
-    #[arg(long, visible_aliases = ["lifetime", "ttl"], value_name = "DURATION", env = "DEVCTL_LIFETIME", hide_env = true)]
+    /// How long it may run, such as 4h30m [default: 8h, or 1h with submit]
+    #[arg(long, visible_aliases = ["lifetime", "ttl"], value_name = "DURATION")]
     pub time: Option<Duration>,
     /// The same in hours, such as 0.5
     #[arg(long, value_name = "HOURS", conflicts_with = "time")]
     pub hours: Option<Hours>,
     /// The container image [default: your default image, or the cluster's]
-    #[arg(long, visible_alias = "dockerimage", value_name = "REF", env = "DEVCTL_IMAGE", hide_env = true)]
+    #[arg(long, visible_alias = "dockerimage", value_name = "REF")]
     pub image: Option<String>,
     /// Run the image's own entrypoint beside the server's agent
     #[arg(long, alias = "keep-entrypoint")]
@@ -80,8 +81,11 @@ pub struct Request {
     #[arg(short, long = "volume", value_name = "CLAIM:PATH[:ro]")]
     pub volumes: Vec<Mount>,
     /// Start Jupyter Lab
-    #[arg(long)]
+    #[arg(long, overrides_with = "no_jupyter")]
     pub jupyter: bool,
+    /// Do not, whatever the settings say
+    #[arg(long)]
+    pub no_jupyter: bool,
     /// Set an environment variable: NAME=VALUE; may be repeated
     #[arg(short, long, value_name = "NAME=VALUE")]
     pub env: Vec<Assignment>,
@@ -116,7 +120,7 @@ pub struct Request {
     #[arg(long, value_name = "ACTION")]
     pub idle_action: Option<WhenIdle>,
     /// The team whose quota it uses [default: your own quota]
-    #[arg(long, value_name = "NAME", env = "DEVCTL_TEAM", hide_env = true)]
+    #[arg(long, value_name = "NAME")]
     pub team: Option<TeamName>,
     /// How urgent it is
     #[arg(long, value_name = "PRIORITY")]
@@ -136,7 +140,7 @@ pub struct Request {
 #[group(multiple = false)]
 pub struct Home {
     /// An existing claim of yours as the home; it outlives the server
-    #[arg(long, value_name = "CLAIM", env = "DEVCTL_HOME_CLAIM", hide_env = true)]
+    #[arg(long, value_name = "CLAIM", add = clap_complete::ArgValueCompleter::new(crate::complete::claim))]
     pub home_claim: Option<ObjectName>,
     /// The size of a home that is gone with the server [default: 10Gi]
     #[arg(long, value_name = "SIZE")]

@@ -32,9 +32,8 @@ pub struct Global {
     /// Answer every question with yes
     #[arg(short, long, global = true, alias = "assume-yes")]
     pub yes: bool,
-    /// Never ask: what is missing is an error that names the flag
-    #[arg(long, global = true, alias = "no-interactive", env = "DEVCTL_NO_INPUT", hide_env = true,
-        value_parser = clap::builder::FalseyValueParser::new())]
+    /// Never ask: what is missing is an error that names the flag; also DEVCTL_NO_INPUT
+    #[arg(long, global = true, alias = "no-interactive")]
     pub no_input: bool,
     /// Say more about what is being done
     #[arg(long, global = true)]

@@ -6,18 +6,18 @@ use clap::Args;
 use odc_api::duration::Duration;
 
 use super::create::Request;
+use super::shared::{NamedServer, Node, Server, Sleeping};
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct Ssh {
-    /// The server, or a beginning that only its name has [default: the only one you have]
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
     /// Be the connection itself, for ssh's ProxyCommand: bytes in, bytes out
     #[arg(long, requires = "name", conflicts_with_all = ["command", "dry_run"])]
     pub stdio: bool,
-    /// The node of a gang, 0 for the first
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub node: u32,
+    /// The node of a gang, 0 for the first [default: you are asked, or the first]
+    #[arg(long, value_name = "N")]
+    pub node: Option<u32>,
     /// The private key to log in with [default: your own, or the one devctl made]
     #[arg(short, long, value_name = "FILE", env = "DEVCTL_IDENTITY", hide_env = true)]
     pub identity: Option<PathBuf>,
@@ -30,9 +30,8 @@ pub struct Ssh {
     /// An option for ssh, such as Compression=no; may be repeated
     #[arg(long = "option", value_name = "KEY=VALUE")]
     pub options: Vec<String>,
-    /// Fail if it sleeps, instead of waking it
-    #[arg(long)]
-    pub no_wake: bool,
+    #[command(flatten)]
+    pub sleeping: Sleeping,
     /// Wait no longer than this for a server that is not ready
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<Duration>,
@@ -46,21 +45,18 @@ pub struct Ssh {
 
 #[derive(Args, Debug)]
 pub struct Exec {
-    /// The server, or a beginning that only its name has
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: String,
+    #[command(flatten)]
+    pub server: NamedServer,
     /// Give the command a terminal
     #[arg(short, long)]
     pub tty: bool,
     /// Open a shell instead of running a command
     #[arg(long, conflicts_with = "command")]
     pub shell: bool,
-    /// The node of a gang, 0 for the first
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub node: u32,
-    /// Fail if it sleeps, instead of waking it
-    #[arg(long)]
-    pub no_wake: bool,
+    #[command(flatten)]
+    pub place: Node,
+    #[command(flatten)]
+    pub sleeping: Sleeping,
     /// The command
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "shell")]
     pub command: Vec<String>,
@@ -69,33 +65,32 @@ pub struct Exec {
 #[derive(Args, Debug)]
 pub struct Cp {
     /// What to copy; NAME:PATH is in a server
-    #[arg(value_name = "FROM", required = true, num_args = 1..)]
+    #[arg(value_name = "FROM", required = true, num_args = 1..,
+        add = clap_complete::ArgValueCompleter::new(crate::complete::end_of_copy))]
     pub from: Vec<String>,
     /// Where to; NAME:PATH is in a server
-    #[arg(value_name = "TO", required = true)]
+    #[arg(value_name = "TO", required = true,
+        add = clap_complete::ArgValueCompleter::new(crate::complete::end_of_copy))]
     pub to: String,
-    /// Directories too
-    #[arg(short, long)]
-    pub recursive: bool,
+    /// Nothing: directories are copied anyway
+    #[arg(short, long = "recursive", hide = true)]
+    _recursive: bool,
     /// Keep times and modes
     #[arg(short, long)]
     pub preserve: bool,
-    /// Fail if it sleeps, instead of waking it
-    #[arg(long)]
-    pub no_wake: bool,
+    #[command(flatten)]
+    pub sleeping: Sleeping,
 }
 
 #[derive(Args, Debug)]
 pub struct Logs {
-    /// The server, or a beginning that only its name has [default: the only one you have]
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
     /// Go on as it grows
     #[arg(short, long)]
     pub follow: bool,
-    /// The node of a gang, 0 for the first
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub node: u32,
+    #[command(flatten)]
+    pub place: Node,
     /// Only the last lines
     #[arg(long, value_name = "LINES")]
     pub tail: Option<i64>,
@@ -112,21 +107,18 @@ pub struct Logs {
 
 #[derive(Args, Debug)]
 pub struct PortForward {
-    /// The server, or a beginning that only its name has
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: String,
+    #[command(flatten)]
+    pub server: NamedServer,
     /// The ports: REMOTE, LOCAL:REMOTE, or :REMOTE for any free one here
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<String>,
     /// The address to listen on here
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub address: std::net::IpAddr,
-    /// The node of a gang, 0 for the first
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub node: u32,
-    /// Fail if it sleeps, instead of waking it
-    #[arg(long)]
-    pub no_wake: bool,
+    #[command(flatten)]
+    pub place: Node,
+    #[command(flatten)]
+    pub sleeping: Sleeping,
 }
 
 #[derive(Args, Debug)]

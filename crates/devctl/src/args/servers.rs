@@ -7,6 +7,7 @@ use odc_api::duration::Duration;
 use odc_api::name::{PortName, UserName};
 
 use super::create::{Urgency, WhenIdle};
+use super::shared::{Server, Trial};
 use super::value::{Door, Hours};
 
 #[derive(Args, Debug)]
@@ -33,9 +34,8 @@ pub struct List {
 
 #[derive(Args, Debug)]
 pub struct Show {
-    /// The server, or a beginning that only its name has [default: the only one you have]
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
     /// Do not ask the server itself about activity and Jupyter
     #[arg(long)]
     pub offline: bool,
@@ -43,9 +43,8 @@ pub struct Show {
 
 #[derive(Args, Debug)]
 pub struct Extend {
-    /// The server, or a beginning that only its name has [default: the only one you have]
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
     /// By how much, such as 2h
     #[arg(value_name = "DURATION")]
     pub by: Option<Duration>,
@@ -58,9 +57,8 @@ pub struct Extend {
     /// Let it run this long in all, counted from its first start
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["by", "time", "hours"])]
     pub total: Option<Duration>,
-    /// Check it without doing it
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub trial: Trial,
 }
 
 impl Extend {
@@ -72,18 +70,16 @@ impl Extend {
 
 #[derive(Args, Debug)]
 pub struct Hibernate {
-    /// The server, or a beginning that only its name has [default: the only one you have]
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
     /// Return at once
     #[arg(long)]
     pub no_wait: bool,
     /// Wait no longer than this
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: Duration,
-    /// Check it without doing it
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub trial: Trial,
 }
 
 #[derive(Args, Debug)]
@@ -97,9 +93,8 @@ pub struct Wake {
     /// Wait no longer than this; it stays in the queue
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<Duration>,
-    /// Check it without doing it
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub trial: Trial,
 }
 
 #[derive(Args, Debug)]
@@ -122,16 +117,14 @@ pub struct Delete {
     /// Wait no longer than this
     #[arg(long, value_name = "DURATION", default_value = "5m", requires = "wait")]
     pub timeout: Duration,
-    /// Check it without doing it
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub trial: Trial,
 }
 
 #[derive(Args, Debug)]
 pub struct Edit {
-    /// The server, or a beginning that only its name has [default: the only one you have]
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
     /// Start Jupyter Lab
     #[arg(long, conflicts_with = "disable_jupyter")]
     pub enable_jupyter: bool,
@@ -171,16 +164,14 @@ pub struct Edit {
     /// How urgent it is while it waits
     #[arg(long, value_name = "PRIORITY")]
     pub priority: Option<Urgency>,
-    /// Check it without doing it
-    #[arg(long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub trial: Trial,
 }
 
 #[derive(Args, Debug)]
 pub struct Debug {
-    /// The server, or a beginning that only its name has [default: the only one you have]
-    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::complete::server))]
-    pub name: Option<String>,
+    #[command(flatten)]
+    pub server: Server,
     /// Also what its containers printed last
     #[arg(long)]
     pub logs: bool,

@@ -16,7 +16,7 @@ use futures_util::stream::BoxStream;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor};
 use serde_json::Value;
 
-use super::{Answer, Backend, Change, Happening, Kind, Lines, LogRequest, Pipe, Place, Scope};
+use super::{Answer, Backend, Change, Happening, Kind, Lines, LogRequest, Login, Pipe, Place, Scope};
 use crate::config::Target;
 use crate::failure::{Failure, Result, chain};
 use crate::glance::Glance;
@@ -28,6 +28,10 @@ pub const IN_CLUSTER: &str = "in-cluster";
 
 /// Who we are to the API server, as an agent and as a manager of fields.
 const MANAGER: &str = "devctl";
+
+/// Who we are where a manifest says all there is: what an earlier one of ours said and this one does not is taken away
+/// again, and must not be mixed up with single changes.
+const DECLARER: &str = "devctl-apply";
 
 /// A cluster that cannot be reached is said to be so while people still look at the terminal.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -71,11 +75,6 @@ impl Kube {
                 .advise("Correct it, or name another with --kubeconfig or --context.")
         })?;
         Ok(Self { client, place, kubeconfig, context })
-    }
-
-    /// For what no trait method covers, such as tunnels.
-    pub fn client(&self) -> &Client {
-        &self.client
     }
 
     fn failure(&self, error: ::kube::Error) -> Failure {
@@ -213,11 +212,15 @@ impl Backend for Kube {
         Box::pin(self.apply_object(kind, object, dry_run))
     }
 
+    fn declare(&self, kind: Kind, manifest: Value, take_over: bool, dry_run: bool) -> Answer<'_, Value> {
+        Box::pin(self.declare_object(kind, manifest, take_over, dry_run))
+    }
+
     fn remove<'a>(&'a self, kind: Kind, name: &'a str, dry_run: bool) -> Answer<'a, ()> {
         Box::pin(self.delete_object(kind, name, dry_run))
     }
 
-    fn kubeconfig<'a>(&'a self, user: &'a str, good_for: Duration) -> Answer<'a, String> {
+    fn kubeconfig<'a>(&'a self, user: &'a str, good_for: Duration) -> Answer<'a, Login> {
         Box::pin(self.kubeconfig_for(user, good_for))
     }
 }

@@ -40,17 +40,27 @@ async fn put(app: &App, kind: Kind, name: &str, spec: Map<String, Value>, dry_ru
     });
     let written = app.backend.apply(kind, object, dry_run).await?;
     app.talk.step("writing");
+    told(app, kind, &written, existed, dry_run)
+}
+
+/// Says what was done to it, and prints it for programs.
+fn told(app: &App, kind: Kind, written: &Value, existed: bool, dry_run: bool) -> Result<()> {
     let done = match (existed, dry_run) {
         (true, false) => "is changed",
         (false, false) => "is created",
         (true, true) => "would be changed",
         (false, true) => "would be created",
     };
-    app.talk.say(format!("{} {name} {done}.", kind.word()));
+    app.talk.say(format!("{} {} {done}.", kind.word(), text(written, "/metadata/name")));
+    print_one(app, written)
+}
+
+/// An object as Kubernetes knows it, for programs; people were told in words.
+fn print_one(app: &App, object: &Value) -> Result<()> {
     match app.out.format {
-        Format::Json => app.out.json(&written),
-        Format::Yaml => app.out.yaml(&written),
-        Format::Name => app.out.print(&format!("{name}\n")),
+        Format::Json => app.out.json(object),
+        Format::Yaml => app.out.yaml(object),
+        Format::Name => app.out.lines(vec![text(object, "/metadata/name")]),
         Format::Table | Format::Wide => Ok(()),
     }
 }
@@ -59,10 +69,11 @@ async fn remove(app: &App, kind: Kind, name: &str, dry_run: bool, consequence: &
     if !dry_run && !app.talk.confirm(&format!("Delete the {} {name}? {consequence}", kind.word()), "--yes")? {
         return Err(crate::failure::Failure::interrupted("nothing was deleted"));
     }
+    let object = app.backend.object(kind, name).await?;
     app.backend.remove(kind, name, dry_run).await?;
     let done = if dry_run { "would be deleted" } else { "is deleted" };
     app.talk.say(format!("{} {name} {done}.", kind.word()));
-    Ok(())
+    object.map_or(Ok(()), |object| print_one(app, &object))
 }
 
 /// Only what was said.

@@ -67,10 +67,10 @@ async fn watch(app: &App, args: &Avail) -> Result<()> {
     while let Some(flavors) = changes.next().await {
         let flavors = flavors?;
         let shown = chosen(&flavors, args)?;
-        if app.out.is_terminal() && !app.out.structured() {
-            live.show(&app.out, &app.out.rendered(&table(shown.into_iter())))?;
-        } else {
+        if app.out.structured() {
             print(app, &shown)?;
+        } else {
+            live.show(&app.out, &app.out.rendered(&table(shown.into_iter())))?;
         }
     }
     Ok(())

@@ -20,5 +20,5 @@ pub fn run(desk: &Desk, args: &Completion) -> Result<()> {
     let mut script = Vec::new();
     let written = shell.write_registration(VARIABLE, "devctl", "devctl", "devctl", &mut script);
     written.map_err(|error| Failure::failed(format!("the script cannot be made: {error}")))?;
-    desk.out.print(&String::from_utf8_lossy(&script))
+    desk.out.write(&script)
 }

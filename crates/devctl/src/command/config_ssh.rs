@@ -4,14 +4,15 @@ use std::path::Path;
 
 use crate::app::{App, Desk};
 use crate::args::ConfigSsh;
-use crate::failure::{Failure, Result, chain};
+use crate::config::Settings;
+use crate::failure::{Failure, Kind, Result, chain};
 use crate::find;
 use crate::output::style::{GREEN, RED, painted};
 use crate::ssh::client::Route;
 use crate::ssh::config_file::{self, Change, diff};
 use crate::ssh::host::Host;
 use crate::ssh::route::{Wishes, route};
-use crate::ssh::{known_hosts, places};
+use crate::ssh::{openssh, places};
 
 pub async fn run(desk: Desk, args: ConfigSsh) -> Result<()> {
     let places =
@@ -19,8 +20,10 @@ pub async fn run(desk: Desk, args: ConfigSsh) -> Result<()> {
     if args.remove {
         let changes = config_file::remove(&places).map_err(|error| failed(&error))?;
         let done = "ssh knows no servers any more.";
-        return carry_out(&desk, &changes, args.dry_run, done, "Nothing of devctl's is in ssh's configuration.");
+        carry_out(&desk, &changes, args.dry_run, done, "Nothing of devctl's is in ssh's configuration.")?;
+        return if args.dry_run { Ok(()) } else { remember(&desk.settings, false) };
     }
+    openssh::check().await?;
     let app = desk.connect().await?;
     let route = Route { places: places.clone(), ..route(&app.global, &app.settings, app.place(), &Wishes::default())? };
     if let Some(name) = &args.print {
@@ -29,8 +32,49 @@ pub async fn run(desk: Desk, args: ConfigSsh) -> Result<()> {
     let changes = config_file::install(&places, &route).map_err(|error| failed(&error))?;
     let App { global, settings, out, talk, .. } = app;
     let desk = Desk { global, settings, out, talk };
-    let done = "ssh NAME.odc, scp, rsync, git and editors reach your servers now; new ones too.";
-    carry_out(&desk, &changes, args.dry_run, done, "ssh's configuration is already as it should be.")
+    carry_out(&desk, &changes, args.dry_run, DONE, "ssh's configuration is already as it should be.")?;
+    // What was once refused is wanted now.
+    if desk.settings.file.ssh.include == Some(false) && !args.dry_run {
+        remember(&desk.settings, true)?;
+    }
+    Ok(())
+}
+
+const DONE: &str = "ssh NAME.odc, scp, rsync, git and editors reach your servers now; new ones too.";
+
+/// Asks a person who has a server and whose ssh does not know it. Once: the answer is kept.
+pub async fn offer(app: &App) -> Result<()> {
+    let places = places()?;
+    let answered = app.settings.file.ssh.include.is_some() || places.our_config().exists();
+    if answered || app.talk.yes() || !app.talk.can_ask() || openssh::check().await.is_err() {
+        return Ok(());
+    }
+    let question =
+        "Let ssh, scp, rsync, git and editors reach your servers as NAME.odc? It takes a line in ~/.ssh/config.";
+    let wanted = match app.talk.confirm(question, "--yes") {
+        // No answer is none to keep.
+        Err(failure) if failure.kind == Kind::Interrupted => return Ok(()),
+        answer => answer?,
+    };
+    if wanted {
+        let route = route(&app.global, &app.settings, app.place(), &Wishes::default())?;
+        for change in config_file::install(&places, &route).map_err(|error| failed(&error))? {
+            if change.is_needed() {
+                config_file::apply(&change).map_err(|error| failed(&error))?;
+            }
+        }
+        app.talk.say(DONE);
+    }
+    remember(&app.settings, wanted)
+}
+
+fn remember(settings: &Settings, wanted: bool) -> Result<()> {
+    if settings.file.ssh.include == Some(wanted) {
+        return Ok(());
+    }
+    let mut file = settings.file.clone();
+    file.ssh.include = Some(wanted);
+    file.write(&settings.path)
 }
 
 /// What changes is data, so that it can be looked at before and kept; what was done is talk.
@@ -56,13 +100,13 @@ fn carry_out(desk: &Desk, changes: &[Change], dry_run: bool, done: &str, nothing
     Ok(())
 }
 
-/// All there is to know about one server, for a machine or a program that cannot include our file.
+/// All there is to know about one server, for a machine or a program that cannot include our file. Nothing is written:
+/// the connection itself brings the host key along.
 async fn print(app: &App, route: &Route, name: &str) -> Result<()> {
     let server = find::server(app, Some(name)).await?;
     let alias = Host::new(server.name(), 0).alias();
     let mut text = String::new();
     if let Some(key) = server.status.access.as_ref().and_then(|access| access.host_key.as_deref()) {
-        known_hosts::pin(&route.places.known_hosts(), &alias, key).map_err(|error| Failure::failed(chain(&error)))?;
         text += &format!("# host key: {key}\n");
     }
     text += &format!("Host {alias}\n  User {}\n", app.login());

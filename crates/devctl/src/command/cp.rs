@@ -24,7 +24,7 @@ pub async fn run(app: &App, args: Cp) -> Result<()> {
         return Err(Failure::usage("neither end is in a server")
             .advise("Write NAME:PATH for a file in a server, such as box:results."));
     }
-    let patience = Patience { no_wake: args.no_wake, limit: None };
+    let patience = Patience { no_wake: args.sleeping.no_wake, limit: None };
     let (mut words, mut last) = (Vec::new(), None);
     for end in &ends {
         words.push(match end {

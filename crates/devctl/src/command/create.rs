@@ -1,17 +1,16 @@
 //! `devctl create`.
 
 use jiff::Timestamp;
-use odc_api::v1alpha1::DevServer;
 
 use super::show::activity;
 use crate::app::App;
-use crate::args::{Create, Format, Ssh};
+use crate::args::{Create, Server, Ssh};
 use crate::failure::{Failure, Result};
 use crate::glance::Glance;
 use crate::panel;
 use crate::pick;
 use crate::reserve;
-use crate::view::Server;
+use crate::view;
 use crate::wait::{self, Interrupt};
 
 pub async fn run(app: &App, mut args: Create) -> Result<()> {
@@ -23,9 +22,9 @@ pub async fn run(app: &App, mut args: Create) -> Result<()> {
     }
     let server = reserve::prepare(app, name.as_deref(), &args.request, &args.command).await?;
     if args.dry_run {
-        return dry_run(app, &server).await;
+        return reserve::dry_run(app, &server).await;
     }
-    let made = reserve::create(app, &server, false).await?;
+    let made = reserve::create(app, &server).await?;
     app.talk.verbose(|| format!("{} was asked for.", made.name()));
     let terminal = app.talk.can_draw() && app.out.is_terminal() && !app.out.structured();
     if !args.wait && (args.no_wait || !terminal) {
@@ -43,7 +42,11 @@ pub async fn run(app: &App, mut args: Create) -> Result<()> {
     if args.no_connect || !app.talk.can_ask() || !terminal {
         return Ok(());
     }
-    let into = Ssh { name: Some(ready.name().to_owned()), ..Ssh::default() };
+    // It is no reason to stay outside.
+    if let Err(failure) = super::config_ssh::offer(app).await {
+        app.talk.say(format!("warning: {}", failure.message));
+    }
+    let into = Ssh { server: Server { name: Some(ready.name().to_owned()) }, ..Ssh::default() };
     super::ssh::run(app, into).await
 }
 
@@ -53,26 +56,14 @@ fn asks(app: &App, args: &Create) -> Result<bool> {
         return Err(Failure::usage("nobody is there to be asked: this is no terminal")
             .advise("Leave --interactive out and say --flavor and what else you want."));
     }
-    let flavor = args.request.flavor.is_some() || app.settings.create().flavor.is_some();
+    let flavor = args.request.flavor.is_some() || app.settings.create()?.flavor.is_some();
     Ok(args.interactive || (!flavor && app.talk.can_ask() && !app.talk.yes()))
-}
-
-/// What would be sent, after the cluster has looked at it.
-async fn dry_run(app: &App, server: &DevServer) -> Result<()> {
-    reserve::create(app, server, true).await?;
-    app.talk.say("Nothing was asked for: this is what would be, and the cluster would take it.");
-    match app.out.format {
-        Format::Json => app.out.json(server),
-        Format::Name => app.out.print(&format!("{}\n", server.metadata.name.as_deref().unwrap_or_default())),
-        Format::Yaml | Format::Table | Format::Wide => app.out.yaml(server),
-    }
 }
 
 /// Its name, or all about it, for whoever reads standard output.
 fn asked_for(app: &App, server: &Glance) -> Result<()> {
-    match app.out.format {
-        Format::Json => app.out.json(&Server::from(server)),
-        Format::Yaml => app.out.yaml(&Server::from(server)),
-        Format::Name | Format::Table | Format::Wide => app.out.print(&format!("{}\n", server.name())),
+    if app.out.structured() {
+        return view::changed(&app.out, server);
     }
+    app.out.print(&format!("{}\n", server.name()))
 }

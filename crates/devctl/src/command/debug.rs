@@ -52,7 +52,7 @@ struct Log {
 }
 
 pub async fn run(app: &App, args: Debug) -> Result<()> {
-    let server = match args.name.as_deref() {
+    let server = match args.server.name.as_deref() {
         Some(name) => find::named(app, name).await?,
         None => find::only(app, |_| true, "are left").await?,
     };

@@ -12,12 +12,13 @@ use crate::failure::{Failure, Kind, Result};
 use crate::find;
 use crate::glance::Glance;
 use crate::reserve;
+use crate::view;
 
 /// How often somebody else may come first.
 const ATTEMPTS: usize = 3;
 
 pub async fn run(app: &App, mut args: Edit) -> Result<()> {
-    let server = find::server(app, args.name.as_deref()).await?;
+    let server = find::server(app, args.server.name.as_deref()).await?;
     if let Some(failure) = find::not_reachable(&server) {
         return Err(failure);
     }
@@ -29,34 +30,27 @@ pub async fn run(app: &App, mut args: Edit) -> Result<()> {
         ask::what(&server, &mut args)?;
     }
     let name = server.name();
-    let words = change(app, name, &args).await?;
+    let (mut after, words) = change(app, name, &args).await?;
     for word in &words {
         app.talk.say(word);
     }
-    if args.dry_run {
+    if args.trial.dry_run {
         app.talk.say("Nothing was changed.");
     }
     let wish = args.extend.map(Wish::By).or(args.lifetime.map(Wish::Total));
     if let Some(wish) = wish {
-        let after = extend::extend(app, &server, wish, args.dry_run).await?;
-        if !args.dry_run {
-            app.talk.say(extend::granted(&after, jiff::Timestamp::now()));
+        let extended = extend::extend(app, after.as_ref().unwrap_or(&server), wish, args.trial.dry_run).await?;
+        if !args.trial.dry_run {
+            app.talk.say(extend::granted(&extended, jiff::Timestamp::now()));
         }
+        after = Some(extended);
     }
-    if app.out.structured() {
-        let after = app.backend.glance(name).await?.unwrap_or(server);
-        app.out.show(
-            &crate::view::Server::from(&after),
-            || vec![after.name().to_owned()],
-            || crate::output::Table::new([]),
-        )?;
-    }
-    Ok(())
+    view::changed(&app.out, &after.unwrap_or(server))
 }
 
 fn says_anything(args: &Edit) -> bool {
     let Edit {
-        name: _,
+        server: _,
         enable_jupyter,
         disable_jupyter,
         add_users,
@@ -70,7 +64,7 @@ fn says_anything(args: &Edit) -> bool {
         idle,
         idle_action,
         priority,
-        dry_run: _,
+        trial: _,
     } = args;
     let lists =
         [add_users.len(), remove_users.len(), add_keys.len(), remove_keys.len(), add_ports.len(), remove_ports.len()];
@@ -84,8 +78,8 @@ fn says_anything(args: &Edit) -> bool {
         || lists.iter().any(|length| *length > 0)
 }
 
-/// Reads, changes and writes, only if nobody else wrote in between; otherwise again.
-async fn change(app: &App, name: &str, args: &Edit) -> Result<Vec<String>> {
+/// Reads, changes and writes, only if nobody else wrote in between; otherwise again. Gives the server if it was written.
+async fn change(app: &App, name: &str, args: &Edit) -> Result<(Option<Glance>, Vec<String>)> {
     for attempt in 1.. {
         let Some(server) = app.backend.get(name).await? else {
             return Err(
@@ -94,18 +88,18 @@ async fn change(app: &App, name: &str, args: &Edit) -> Result<Vec<String>> {
         };
         let (patch, words) = patch(&server, args)?;
         if patch.is_empty() {
-            return Ok(words);
+            return Ok((None, words));
         }
         let version = server.metadata.resource_version.as_deref();
-        match app.backend.change(name, json!({"spec": patch}), version, args.dry_run).await {
+        match app.backend.change(name, json!({"spec": patch}), version, args.trial.dry_run).await {
             Err(failure) if failure.kind == Kind::Conflict && attempt < ATTEMPTS => {}
             outcome => {
                 app.talk.step("changing the server");
-                return outcome.map(|_: Glance| words);
+                return outcome.map(|after| (Some(after), words));
             }
         }
     }
-    Ok(Vec::new())
+    Ok((None, Vec::new()))
 }
 
 /// What of the spec changes, and how that is said. What is so already is said and not written.
@@ -120,7 +114,7 @@ fn patch(server: &DevServer, args: &Edit) -> Result<(Map<String, Value>, Vec<Str
         if !access.users.contains(user) {
             access.users.push(user.clone());
         }
-        words.push(format!("{user} may come in."));
+        words.push(format!("{user} may come in. {}", reserve::ABOUT_GUESTS));
     }
     for user in &args.remove_users {
         if !access.users.contains(user) {
@@ -142,8 +136,9 @@ fn patch(server: &DevServer, args: &Edit) -> Result<(Map<String, Value>, Vec<Str
         let file = reserve::key_file(std::path::Path::new(typed)).ok();
         access.keys.retain(|key| file.as_ref() != Some(key) && key.comment() != Some(typed.as_str()));
         if access.keys.len() == before {
-            return Err(Failure::not_found(format!("{typed} is none of the keys of {name}"))
-                .advise("devctl show NAME -o json lists them; name a .pub file or a key's comment."));
+            return Err(Failure::not_found(format!("{typed} is none of the keys of {name}")).advise(format!(
+                "devctl show {name} -o json lists them (access.keys); name a .pub file or a key's comment."
+            )));
         }
         words.push(format!("The key {typed} may come in no longer."));
     }
@@ -202,7 +197,7 @@ mod tests {
         let mut server = DevServer::test();
         server.spec.access.users = vec!["bob".parse().unwrap()];
         let (patch, words) = patch(&server, &typed("--add-user bob")).unwrap();
-        assert!(patch.is_empty() && words == ["bob may come in."]);
+        assert!(patch.is_empty() && words[0].starts_with("bob may come in."), "{words:?}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::ssh::quote;
 use crate::ssh::route::Wishes;
 
 pub async fn run(app: &App, args: Exec) -> Result<()> {
-    let patience = Patience { no_wake: args.no_wake, limit: None };
-    let there = arrive(app, Some(&args.name), args.node, patience).await?;
+    let patience = Patience { no_wake: args.sleeping.no_wake, limit: None };
+    let there = arrive(app, Some(&args.server.name), args.place.node, patience).await?;
     let terminal = if args.tty {
         // Also where ours is none, as scripts want it that ask for one.
         "-tt"

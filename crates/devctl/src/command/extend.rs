@@ -5,12 +5,12 @@ use odc_api::duration::Duration;
 use serde_json::json;
 
 use crate::app::App;
-use crate::args::{Extend, Format};
+use crate::args::Extend;
 use crate::failure::{Failure, Kind, Result};
 use crate::find;
 use crate::glance::Glance;
 use crate::output::time::{clock, left, span, whole_seconds};
-use crate::view::Server;
+use crate::view;
 use crate::wait;
 
 /// How often to try when others write too.
@@ -20,7 +20,7 @@ const USUAL: [Duration; 5] =
     [Duration::minutes(30), Duration::hours(1), Duration::hours(2), Duration::hours(4), Duration::hours(8)];
 
 pub async fn run(app: &App, args: Extend) -> Result<()> {
-    let server = find::server(app, args.name.as_deref()).await?;
+    let server = find::server(app, args.server.name.as_deref()).await?;
     let wish = match (args.length(), args.total) {
         (Some(by), _) => Wish::By(by),
         (None, Some(total)) => Wish::Total(total),
@@ -29,14 +29,11 @@ pub async fn run(app: &App, args: Extend) -> Result<()> {
             return Err(Failure::usage("by how much is not said").advise(format!("devctl extend {} 2h", server.name())));
         }
     };
-    let after = extend(app, &server, wish, args.dry_run).await?;
-    match app.out.format {
-        Format::Json => app.out.json(&Server::from(&after)),
-        Format::Yaml => app.out.yaml(&Server::from(&after)),
-        Format::Name => app.out.print(&format!("{}\n", after.name())),
-        Format::Table | Format::Wide if args.dry_run => Ok(()),
-        Format::Table | Format::Wide => app.out.print(&format!("{}\n", granted(&after, Timestamp::now()))),
+    let after = extend(app, &server, wish, args.trial.dry_run).await?;
+    if !app.out.structured() && !args.trial.dry_run {
+        app.out.print(&format!("{}\n", granted(&after, Timestamp::now())))?;
     }
+    view::changed(&app.out, &after)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,11 @@ use crate::app::App;
 use crate::args::Hibernate;
 use crate::failure::{Failure, Result};
 use crate::find;
+use crate::view;
 use crate::wait;
 
 pub async fn run(app: &App, args: Hibernate) -> Result<()> {
-    let server = match args.name.as_deref() {
+    let server = match args.server.name.as_deref() {
         Some(name) => find::named(app, name).await?,
         None => find::only(app, |server| server.phase() == Some(Phase::Running), "run").await?,
     };
@@ -24,19 +25,18 @@ pub async fn run(app: &App, args: Hibernate) -> Result<()> {
     }
     if server.phase() == Some(Phase::Hibernated) {
         app.talk.say(format!("{name} sleeps already."));
-        return Ok(());
+        return view::changed(&app.out, &server);
     }
-    app.backend.change(name, json!({"spec": {"desired": "Hibernated"}}), None, args.dry_run).await?;
+    let mut after =
+        app.backend.change(name, json!({"spec": {"desired": "Hibernated"}}), None, args.trial.dry_run).await?;
     app.talk.step("asking to sleep");
-    if args.dry_run {
+    if args.trial.dry_run {
         app.talk.say(format!("Nothing was changed: {name} would be put to sleep."));
-        return Ok(());
-    }
-    if args.no_wait {
+    } else if args.no_wait {
         app.talk.say(format!("{name} goes to sleep."));
-        return Ok(());
+    } else {
+        after = wait::until_asleep(app, name, args.timeout.into()).await?;
+        app.talk.say(format!("{name} sleeps; its home is kept and its time stands still. devctl ssh {name} wakes it."));
     }
-    wait::until_asleep(app, name, args.timeout.into()).await?;
-    app.talk.say(format!("{name} sleeps; its home is kept and its time stands still. devctl ssh {name} wakes it."));
-    Ok(())
+    view::changed(&app.out, &after)
 }

@@ -11,9 +11,9 @@ use crate::find;
 use crate::glance::Glance;
 
 pub async fn run(app: &App, args: Logs) -> Result<()> {
-    let server = find::server(app, args.name.as_deref()).await?;
+    let server = find::server(app, args.server.name.as_deref()).await?;
     let request = LogRequest {
-        pod: format!("{}-{}", server.name(), args.node),
+        pod: format!("{}-{}", server.name(), args.place.node),
         container: None,
         follow: args.follow,
         tail: args.tail,
@@ -24,7 +24,7 @@ pub async fn run(app: &App, args: Logs) -> Result<()> {
     let mut lines = match app.backend.logs(request).await {
         Ok(lines) => lines,
         // Its pod is gone with what it printed; the operator kept the end of it where it mattered.
-        Err(failure) if failure.kind == Kind::NotFound => return last_words(app, &server, args.node),
+        Err(failure) if failure.kind == Kind::NotFound => return last_words(app, &server, args.place.node),
         Err(failure) => return Err(waiting(&server, failure)),
     };
     let mut piece = vec![0; 64 * 1024];
@@ -49,10 +49,7 @@ fn last_words(app: &App, server: &Glance, node: u32) -> Result<()> {
     let kept = server.status.last_failure.as_ref().and_then(|failure| failure.log_tail.as_deref());
     if let Some(text) = kept {
         app.talk.say(format!("{name} does not run any more; this is the end of what it printed:"));
-        return app
-            .out
-            .write(text.as_bytes())
-            .and_then(|()| if text.ends_with('\n') { Ok(()) } else { app.out.write(b"\n") });
+        return app.out.print(&format!("{}\n", text.trim_end_matches('\n')));
     }
     let failure = Failure::conflict(match server.phase() {
         Some(Phase::Hibernated | Phase::Hibernating) => format!("{name} sleeps, and what it printed went with its pod"),

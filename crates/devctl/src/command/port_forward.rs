@@ -27,8 +27,8 @@ struct Pair {
 pub async fn run(app: &App, args: PortForward) -> Result<()> {
     let pairs = args.ports.iter().map(|text| pair(text)).collect::<Result<Vec<_>>>()?;
     let pairs = pairs.into_iter().map(|pair| free(args.address, pair)).collect::<Result<Vec<_>>>()?;
-    let patience = Patience { no_wake: args.no_wake, limit: None };
-    let there = arrive(app, Some(&args.name), args.node, patience).await?;
+    let patience = Patience { no_wake: args.sleeping.no_wake, limit: None };
+    let there = arrive(app, Some(&args.server.name), args.place.node, patience).await?;
     let alias = there.host.alias();
     there.pin(&alias)?;
     let wishes = Wishes { forward_agent: Some(false), identity: None };

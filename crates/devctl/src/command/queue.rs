@@ -65,12 +65,12 @@ async fn watch(app: &App) -> Result<()> {
             continue;
         }
         let waiting = sorted(known.values().cloned());
-        if app.out.is_terminal() && !app.out.structured() {
+        if app.out.structured() {
+            print(app, &waiting)?;
+        } else {
             let none = "None of your servers waits.\n".to_owned();
             let text = if waiting.is_empty() { none } else { app.out.rendered(&table(&waiting, Timestamp::now())) };
             live.show(&app.out, &text)?;
-        } else {
-            print(app, &waiting)?;
         }
     }
     Ok(())

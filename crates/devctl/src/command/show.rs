@@ -12,7 +12,7 @@ use crate::remote;
 use crate::view::{Activity, Detail};
 
 pub async fn run(app: &App, args: Show) -> Result<()> {
-    let server = find::server(app, args.name.as_deref()).await?;
+    let server = find::server(app, args.server.name.as_deref()).await?;
     let activity = if args.offline { None } else { activity(app, &server).await };
     let now = Timestamp::now();
     match app.out.format {
@@ -23,7 +23,7 @@ pub async fn run(app: &App, args: Show) -> Result<()> {
     }
 }
 
-/// What the server says about itself, if it runs. One that does not answer is shown without.
+/// What the server says about itself, if it runs. One that cannot be asked is shown without, and why is said.
 pub async fn activity(app: &App, server: &Glance) -> Option<Activity> {
     if !server.ready() {
         return None;
@@ -33,7 +33,8 @@ pub async fn activity(app: &App, server: &Glance) -> Option<Activity> {
     match status {
         Ok(status) => status.as_ref().map(Activity::read),
         Err(failure) => {
-            app.talk.verbose(|| format!("The server itself does not say: {}", failure.message));
+            let advice = failure.advice.as_deref().unwrap_or_default();
+            app.talk.say(format!("{} itself could not be asked: {}. {advice}", server.name(), failure.message));
             None
         }
     }

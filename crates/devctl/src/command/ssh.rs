@@ -10,8 +10,10 @@ use crate::args::Ssh;
 use crate::backend::Pipe;
 use crate::failure::{Failure, Kind, Result, chain};
 use crate::find;
+use crate::output::harmless;
+use crate::pick;
 use crate::remote;
-use crate::ssh::arrive::{Arrived, Patience, arrive, reach};
+use crate::ssh::arrive::{Arrived, Patience, reach};
 use crate::ssh::host::{Host, SUFFIX};
 use crate::ssh::route::{Wishes, route};
 use crate::ssh::{client, quote, stdio};
@@ -23,11 +25,24 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LOGIN: Duration = Duration::from_secs(30);
 
 pub async fn run(app: &App, args: Ssh) -> Result<()> {
-    let patience = Patience { no_wake: args.no_wake, limit: args.timeout.map(Into::into) };
+    let patience = Patience { no_wake: args.sleeping.no_wake, limit: args.timeout.map(Into::into) };
     if args.stdio {
         return be_the_connection(app, &args, patience).await;
     }
-    let there = arrive(app, args.name.as_deref(), args.node, patience).await?;
+    let server = find::server(app, args.server.name.as_deref()).await?;
+    // Nobody is asked for the sake of a server that cannot be entered.
+    if let Some(failure) = find::not_reachable(&server) {
+        return Err(failure);
+    }
+    let node = match args.node {
+        Some(node) => node,
+        // Whoever wants a shell and sees the question; a command for a gang is for its first node.
+        None if server.nodes() > 1 && args.command.is_empty() && app.talk.can_ask() && !app.talk.yes() => {
+            pick::node(&server)?
+        }
+        None => 0,
+    };
+    let there = reach(app, server, node, patience).await?;
     let mut options = args.options.iter().map(|option| format!("-o{option}")).collect::<Vec<_>>();
     // A terminal for a command too, where there is one: people start editors and debuggers this way.
     let terminal = !args.command.is_empty() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
@@ -94,13 +109,13 @@ impl Visit {
 
 /// `--stdio`: whatever goes wrong must reach a person through whoever called us.
 async fn be_the_connection(app: &App, args: &Ssh, patience: Patience) -> Result<()> {
-    let typed = args.name.as_deref().unwrap_or_default();
-    let outcome = connection(app, typed, args.node, patience).await;
+    let typed = args.server.name.as_deref().unwrap_or_default();
+    let outcome = connection(app, typed, args.node.unwrap_or(0), patience).await;
     if let Err(failure) = &outcome
         && failure.kind != Kind::ClosedPipe
     {
         // Standard error is told in any case, by whoever called this.
-        let _ = stdio::refuse(&failure.to_string()).await;
+        let _ = stdio::refuse(&harmless(&failure.to_string())).await;
     }
     outcome
 }

@@ -9,13 +9,15 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::args::{Format, Status};
+use crate::backend::{Change, Scope};
 use crate::failure::Result;
 use crate::find;
 use crate::glance::Glance;
+use crate::known::Known;
 use crate::output::live::Live;
 use crate::output::{Column, Table};
 
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct View {
     context: String,
@@ -31,7 +33,7 @@ struct View {
     flavors: Vec<Part>,
 }
 
-#[derive(Default, Serialize)]
+#[derive(Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Amount {
     total: i64,
@@ -39,7 +41,7 @@ struct Amount {
     used: i64,
 }
 
-#[derive(Serialize)]
+#[derive(PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Part {
     name: String,
@@ -56,34 +58,52 @@ pub async fn run(app: &App, args: Status) -> Result<()> {
     }
     let (flavors, servers) = tokio::try_join!(app.backend.flavors(), find::all(app))?;
     app.talk.step("reading flavors and servers");
-    let view = view(app, &flavors, &servers);
+    print(app, &view(app, &flavors, &servers))
+}
+
+fn print(app: &App, view: &View) -> Result<()> {
     match app.out.format {
-        Format::Json => app.out.json(&view),
-        Format::Yaml => app.out.yaml(&view),
+        Format::Json => app.out.json(view),
+        Format::Yaml => app.out.yaml(view),
         Format::Name => app.out.lines(view.flavors.iter().map(|part| part.name.clone()).collect()),
-        Format::Table | Format::Wide => app.out.print(&text(app, &view)),
+        Format::Table | Format::Wide => app.out.print(&text(app, view)),
     }
 }
 
-/// Flavors tell when anything changes hands, so their changes are what is watched.
 async fn watch(app: &App) -> Result<()> {
-    let mut changes = app.backend.watch_flavors();
-    let mut live = Live::default();
-    while let Some(flavors) = changes.next().await {
-        let view = view(app, &flavors?, &find::all(app).await?);
-        if app.out.is_terminal() && !app.out.structured() {
-            live.show(&app.out, &text(app, &view))?;
-        } else if app.out.structured() {
-            app.out.json(&view)?;
-        } else {
-            app.out.print(&text(app, &view))?;
+    let mut of_flavors = app.backend.watch_flavors();
+    let mut of_servers = app.backend.watch(Scope::Own, None);
+    let (mut flavors, mut known, mut live) = (None, Known::default(), Live::default());
+    let mut shown = None;
+    loop {
+        tokio::select! {
+            all = of_flavors.next() => match all {
+                Some(all) => flavors = Some(all?),
+                None => return Ok(()),
+            },
+            change = of_servers.next() => match change {
+                Some(Ok(Change::Interrupted(why))) => app.talk.verbose(|| format!("The connection is made anew: {why}")),
+                Some(change) => known.take(change?),
+                None => return Ok(()),
+            },
         }
+        let (Some(flavors), Some(servers)) = (&flavors, known.complete()) else { continue };
+        let new = view(app, flavors, servers.values());
+        if shown.as_ref() == Some(&new) {
+            continue;
+        }
+        match app.out.format {
+            Format::Json | Format::Yaml => app.out.one_of_many(&new)?,
+            Format::Name => print(app, &new)?,
+            Format::Table | Format::Wide => live.show(&app.out, &text(app, &new))?,
+        }
+        shown = Some(new);
     }
-    Ok(())
 }
 
-fn view(app: &App, flavors: &[DevServerFlavor], servers: &[Glance]) -> View {
-    let holds = |server: &&Glance| {
+fn view<'a>(app: &App, flavors: &[DevServerFlavor], servers: impl IntoIterator<Item = &'a Glance>) -> View {
+    let servers: Vec<&Glance> = servers.into_iter().collect();
+    let holds = |server: &&&Glance| {
         matches!(server.phase(), Some(Phase::Starting | Phase::Running | Phase::Hibernating | Phase::Stopping))
     };
     let held = |flavor: Option<&str>| -> u32 {

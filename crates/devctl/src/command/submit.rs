@@ -5,6 +5,7 @@ mod sync;
 
 use std::path::{Path, PathBuf};
 
+use odc_api::duration::Duration;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -20,14 +21,20 @@ use crate::ssh::route::Wishes;
 use crate::wait::{self, Interrupt};
 use sync::Sync;
 
-pub async fn run(app: &App, args: Submit) -> Result<()> {
+/// How long a job may run of which nobody said how long.
+const USUAL: Duration = Duration::hours(1);
+
+pub async fn run(app: &App, mut args: Submit) -> Result<()> {
     let directory = directory(&args)?;
-    let wanted = reserve::prepare(app, args.name.as_deref(), &args.request, &[]).await?;
-    let server = reserve::create(app, &wanted, args.dry_run).await?;
-    if args.dry_run {
-        app.talk.say("Nothing was asked for: this is what would be, and the cluster would take it.");
-        return app.out.yaml(&wanted);
+    let said = args.request.time.is_some() || args.request.hours.is_some() || app.settings.create()?.lifetime.is_some();
+    if !said {
+        args.request.time = Some(USUAL);
     }
+    let wanted = reserve::prepare(app, args.name.as_deref(), &args.request, &[]).await?;
+    if args.dry_run {
+        return reserve::dry_run(app, &wanted).await;
+    }
+    let server = reserve::create(app, &wanted).await?;
     let ended = unless_interrupted(job(app, &args, &directory, server.name())).await?;
     // Ctrl-\ while waiting means that it should go on, as with create.
     let left = matches!(&ended, Ended::ByItself(Err(failure)) if failure.kind == Kind::Interrupted);
@@ -81,7 +88,8 @@ enum Ended {
 
 /// Everything between having a name and giving it back.
 async fn job(app: &App, args: &Submit, directory: &Path, name: &str) -> Result<Done> {
-    wait::until_ready(app, name, Interrupt::Leaves, Some(args.timeout.into())).await?;
+    let ready = wait::until_ready(app, name, Interrupt::Leaves, Some(args.timeout.into())).await;
+    ready.map_err(|failure| if args.keep { failure } else { of_a_job(failure, name) })?;
     let there = arrive(app, Some(name), 0, Patience { no_wake: true, limit: None }).await?;
     let sync = Sync::new(app, &there, directory, &args.exclude).await?;
     if !args.no_push {
@@ -99,6 +107,17 @@ async fn job(app: &App, args: &Submit, directory: &Path, name: &str) -> Result<D
         app.talk.step("copying back");
     }
     Ok(Done { code, pulled, there: sync.there().to_owned() })
+}
+
+/// A server that did not come is given back, so what is said to whoever waits for one of their own is not true here.
+fn of_a_job(failure: Failure, name: &str) -> Failure {
+    match failure.kind {
+        Kind::Timeout => failure.advise("It is given back. --timeout waits longer, devctl avail shows what is free."),
+        Kind::Failed | Kind::Conflict => {
+            failure.advise(format!("devctl debug {name} says more; devctl submit tries again."))
+        }
+        _ => failure,
+    }
 }
 
 /// In a login shell, as people have it when they come in by hand.

@@ -10,6 +10,7 @@ use crate::failure::Result;
 use crate::find;
 use crate::glance::Glance;
 use crate::panel;
+use crate::view;
 use crate::wait::{self, Interrupt};
 use crate::waking::{Waking, new_id, waking};
 
@@ -23,26 +24,30 @@ pub async fn run(app: &App, args: Wake) -> Result<()> {
     if let Some(failure) = find::not_reachable(&server) {
         return Err(failure);
     }
-    match waking(&server, &new_id()) {
+    let after = match waking(&server, &new_id()) {
         Waking::Awake => {
             app.talk.say(format!("{name} does not sleep; it is {}.", server.phase_word()));
-            return Ok(());
+            return view::changed(&app.out, &server);
         }
-        Waking::UnderWay => {}
+        Waking::UnderWay => server.clone(),
         Waking::By(patch) => {
-            app.backend.change(name, patch, None, args.dry_run).await?;
+            let after = app.backend.change(name, patch, None, args.trial.dry_run).await?;
             app.talk.step("asking to wake");
+            after
         }
-    }
-    if args.dry_run {
+    };
+    if args.trial.dry_run {
         app.talk.say(format!("Nothing was changed: {name} would be woken."));
-        return Ok(());
+        return view::changed(&app.out, &after);
     }
     if args.no_wait {
         app.talk.say(format!("{name} wakes. devctl ssh {name} waits for it and goes in."));
-        return Ok(());
+        return view::changed(&app.out, &after);
     }
     let ready = wait::until_ready(app, name, Interrupt::Leaves, args.timeout.map(Into::into)).await?;
+    if app.out.structured() {
+        return view::changed(&app.out, &ready);
+    }
     let activity = if ready.spec.access.jupyter { activity(app, &ready).await } else { None };
     app.out.print(&panel::ready(app, &ready, activity.as_ref(), Timestamp::now()))
 }

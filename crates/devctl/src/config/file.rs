@@ -1,7 +1,6 @@
 //! The person's file.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use odc_api::duration::Duration;
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::Format;
 use crate::failure::{Failure, Result};
+use crate::replace;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -142,13 +142,12 @@ impl File {
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = self.text()?;
         let written = (|| {
-            let directory = path.parent().unwrap_or(Path::new("."));
-            std::fs::create_dir_all(directory)?;
-            let mut file = tempfile::NamedTempFile::new_in(directory)?;
-            file.write_all(text.as_bytes())?;
-            file.persist(path).map_err(|error| error.error)
+            if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+                replace::make_directory(directory)?;
+            }
+            replace::write(path, text.as_bytes())
         })();
-        written.map(drop).map_err(|error| {
+        written.map_err(|error| {
             Failure::failed(format!("{} cannot be written: {error}", path.display()))
                 .advise("Make room or give yourself the right to write there, or name another file with --config.")
         })

@@ -6,6 +6,7 @@ use super::File;
 use crate::failure::{Failure, Result};
 
 /// A setting that can be changed by itself.
+#[derive(Debug)]
 pub struct Key {
     pub name: &'static str,
     pub about: &'static str,
@@ -30,7 +31,7 @@ pub const KEYS: &[Key] = &[
     Key { name: "create.jupyter", about: "whether they start Jupyter Lab", variable: None },
     Key { name: "ssh.identityFile", about: "the private key to log in with", variable: Some("DEVCTL_IDENTITY") },
     Key { name: "ssh.forwardAgent", about: "whether servers may use your key agent", variable: None },
-    Key { name: "ssh.include", about: "whether ssh's own configuration knows servers", variable: None },
+    Key { name: "ssh.include", about: "whether ssh's own configuration knows servers; asked once", variable: None },
 ];
 
 /// What a file says about a setting, as it would be typed.

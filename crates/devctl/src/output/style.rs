@@ -1,5 +1,7 @@
 //! Colours: few, and never the only sign of anything.
 
+use std::sync::LazyLock;
+
 use anstyle::{AnsiColor, Style};
 use odc_api::v1alpha1::Phase;
 
@@ -25,4 +27,15 @@ pub fn of_phase(phase: Option<Phase>) -> Style {
 /// A text between the marks of its colour.
 pub fn painted(style: Style, text: &str) -> String {
     if style == PLAIN || text.is_empty() { text.to_owned() } else { format!("{style}{text}{style:#}") }
+}
+
+static MARKS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let begin = [BOLD, DIM, GREEN, YELLOW, RED, BLUE].map(|style| style.render().to_string());
+    begin.into_iter().chain([format!("{RED:#}")]).collect()
+});
+
+/// The mark of one of our colours at the beginning of a text, or the one that ends it.
+pub fn mark_at(text: &str) -> Option<&str> {
+    let mark = MARKS.iter().find(|mark| text.starts_with(mark.as_str()))?;
+    Some(&text[..mark.len()])
 }

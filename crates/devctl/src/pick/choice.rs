@@ -10,6 +10,7 @@ use odc_api::v1alpha1::DevServerFlavor;
 use crate::command::avail;
 use crate::command::list;
 use crate::glance::Glance;
+use crate::output::harmless;
 
 /// A line to choose, and why it cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,18 @@ pub fn flavors(flavors: &[DevServerFlavor], me: Option<&str>, spot: bool, width:
 pub fn servers(servers: &[Glance], width: usize, now: Timestamp) -> Vec<Row> {
     let text = plain(&list::table(servers, false, now).render(false, false, Some(width.saturating_sub(MARGIN))));
     text.lines().enumerate().map(|(index, line)| Row { text: line.to_owned(), index, refusal: None }).collect()
+}
+
+/// The nodes of a gang in their order, each with where it is.
+pub fn nodes(server: &Glance) -> Vec<String> {
+    let row = |number: u32| {
+        let name = format!("{}-{number}", server.name());
+        let pod = server.status.pods.iter().find(|pod| pod.name == name);
+        let place = pod.and_then(|pod| pod.node.as_deref()).map(|node| format!("  on {node}")).unwrap_or_default();
+        let first = if number == 0 { "  the first, where the home is" } else { "" };
+        harmless(&format!("{name}{place}{first}")).into_owned()
+    };
+    (0..server.nodes()).map(row).collect()
 }
 
 /// So many GPUs on so many nodes.
@@ -218,6 +231,14 @@ mod tests {
         let all = [DevServerFlavor::test_cpu(), spot];
         assert_eq!(flavors(&all, None, false, 80).1.len(), 1);
         assert_eq!(flavors(&all, None, true, 80).1.iter().map(|row| row.index).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn nodes_are_offered_in_their_order() {
+        let server = serde_json::json!({"metadata": {"name": "gang"}, "spec": {"home": {}, "nodes": 2},
+            "status": {"pods": [{"name": "gang-1", "node": "gpu-7"}]}});
+        let server: Glance = serde_json::from_value(server).unwrap();
+        assert_eq!(nodes(&server), ["gang-0  the first, where the home is", "gang-1  on gpu-7"]);
     }
 
     #[test]

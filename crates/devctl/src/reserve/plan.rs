@@ -14,12 +14,17 @@ use crate::args::{Request, Urgency, WhenIdle};
 use crate::config::CreateDefaults;
 use crate::failure::{Failure, Result};
 use crate::find;
+use crate::ssh::quote;
 
 /// Shorter than this nobody gets anything done, and most of it would be starting.
 const SHORTEST: Duration = Duration::minutes(5);
 const DEFAULT_LIFETIME: Duration = Duration::hours(8);
 /// Enough for code and packages, little enough for any node.
 const DEFAULT_HOME: i64 = 10 << 30;
+
+/// What whoever lets others in should know: their keys fit, but there is no way to the door.
+pub const ABOUT_GUESTS: &str = "Only you reach your servers through the Kubernetes API, so others let in need another way \
+                                to them: a network of yours, or ODC's gateway when it is there.";
 
 pub struct Plan {
     pub spec: DevServerSpec,
@@ -47,6 +52,9 @@ pub fn plan(
     if let Some(flavor) = flavor {
         warn(flavor, &mut remarks);
     }
+    if !request.users.is_empty() {
+        remarks.push(ABOUT_GUESTS.to_owned());
+    }
     let spec = DevServerSpec {
         team: request.team.clone().or_else(|| defaults.team.clone()),
         flavor: flavor.map(|flavor| named(&flavor.name_any())).transpose()?,
@@ -70,7 +78,7 @@ pub fn plan(
         access: api::Access {
             keys,
             users: request.users.clone(),
-            jupyter: request.jupyter || defaults.jupyter.unwrap_or(false),
+            jupyter: !request.no_jupyter && (request.jupyter || defaults.jupyter.unwrap_or(false)),
             ports: request.ports.iter().map(port).collect(),
         },
         env: environment(request),
@@ -234,7 +242,7 @@ fn setup(request: &Request, command: &[String]) -> Result<Option<api::Setup>> {
     let script = match (&request.setup, command) {
         (Some(path), []) => Some(read(path)?),
         (None, []) => None,
-        (None, command) => Some(command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ") + "\n"),
+        (None, command) => Some(quote::words(command.iter().map(String::as_str)) + "\n"),
         (Some(_), _) => {
             return Err(Failure::usage("both --setup and a command are given")
                 .advise("Put the command into the script, or leave one of them out."));
@@ -253,16 +261,6 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(crate::config::expanded(path)).map_err(|error| {
         Failure::usage(format!("the script {} cannot be read: {error}", path.display())).advise("Name a file of yours.")
     })
-}
-
-/// A word that a shell takes as it is.
-fn quoted(word: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(&byte);
-    if !word.is_empty() && word.bytes().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 pub fn port(door: &crate::args::value::Door) -> api::Port {

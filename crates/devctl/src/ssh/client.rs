@@ -85,7 +85,8 @@ pub fn tokens(text: &str) -> String {
 /// What the terminal sends (Ctrl-C) reaches it without us, and must not end us before it; what others send to us is
 /// handed on.
 pub async fn run(mut command: Command) -> Result<ExitStatus> {
-    let child = command.spawn().map_err(|error| not_started(&command, &error))?;
+    // Whoever does not wait for it any more does not want it any more.
+    let child = command.kill_on_drop(true).spawn().map_err(|error| not_started(&command, &error))?;
     attend(child).await
 }
 
@@ -143,6 +144,8 @@ pub async fn output(mut command: Command) -> Result<std::process::Output> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -160,6 +163,31 @@ mod tests {
         assert_eq!(route.settings()[0], ("ProxyCommand", command("ssh --stdio")));
         assert_eq!(route.options(None)[0], format!("-oProxyCommand={}", command("ssh --no-wake --stdio")));
         assert!(route.options(Some("uid.0")).contains(&"-oControlPath=/home/ada/.ssh/odc/uid.0".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn whoever_is_not_waited_for_is_ended() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("pid");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; exec sleep 1000"]).arg(&file);
+        let begun = async {
+            while !file.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            ended = run(command) => panic!("{ended:?}"),
+            () = begun => {}
+        }
+        let pid = std::fs::read_to_string(&file).unwrap().trim().to_owned();
+        let runs = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        let gone = async {
+            while runs() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
     }
 
     #[test]

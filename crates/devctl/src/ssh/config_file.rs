@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 pub use diff::diff;
 
+use crate::replace;
 use crate::ssh::client::{self, Route};
 use crate::ssh::host::SUFFIX;
 use crate::ssh::places::Places;
-use crate::ssh::replace;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

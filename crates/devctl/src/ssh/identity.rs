@@ -6,8 +6,8 @@ use std::process::Stdio;
 use odc_api::ssh_key::PublicKey;
 use tokio::process::Command;
 
+use crate::replace;
 use crate::ssh::places::Places;
-use crate::ssh::replace;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -123,6 +123,29 @@ fn parse(text: &str) -> Result<PublicKey, odc_api::ssh_key::NotAKey> {
     })
 }
 
+/// The first of these keys that nobody can use without its passphrase: it has one, and no key agent holds it.
+pub async fn locked(keys: &[PathBuf]) -> Option<PathBuf> {
+    let open = of_agent().await;
+    for path in keys {
+        let held = read(path).is_ok_and(|identity| open.contains(&identity.public));
+        if !held && has_passphrase(path).await {
+            return Some(path.clone());
+        }
+    }
+    None
+}
+
+async fn has_passphrase(path: &Path) -> bool {
+    let mut question = Command::new("ssh-keygen");
+    question.args(["-y", "-P", "", "-f"]).arg(path).stdin(Stdio::null()).kill_on_drop(true);
+    // A file that is no key at all cannot be unlocked either.
+    let refused = question
+        .output()
+        .await
+        .is_ok_and(|output| !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("passphrase"));
+    refused && path.exists()
+}
+
 /// Those a key agent has. No agent, no keys: nothing is wrong with that.
 async fn of_agent() -> Vec<PublicKey> {
     if std::env::var_os("SSH_AUTH_SOCK").is_none() {
@@ -169,6 +192,25 @@ mod tests {
         std::fs::write(places.key(), "precious").unwrap();
         assert!(matches!(make(&places, "").await, Err(Error::Half { .. })));
         assert_eq!(std::fs::read_to_string(places.key()).unwrap(), "precious");
+    }
+
+    #[tokio::test]
+    async fn a_key_with_a_passphrase_is_known_by_it() {
+        let home = tempfile::tempdir().unwrap();
+        let key = |name: &str, passphrase: &str| {
+            let path = home.path().join(name);
+            let made = std::process::Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", passphrase, "-f"])
+                .arg(&path)
+                .status();
+            assert!(made.unwrap().success());
+            path
+        };
+        let (open, shut) = (key("open", ""), key("shut", "secret"));
+        let broken = home.path().join("broken");
+        std::fs::write(&broken, "no key").unwrap();
+        assert_eq!(locked(&[open.clone(), shut.clone()]).await, Some(shut));
+        assert_eq!(locked(&[open, broken, home.path().join("none")]).await, None);
     }
 
     fn files(found: &[Identity]) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::ssh::replace;
+use crate::replace;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -28,9 +28,9 @@ pub fn pin(path: &Path, host: &str, key: &str) -> Result<(), Error> {
     change(path, |text| with(text, host, Some(&format!("{kind} {material}"))))
 }
 
-/// Forgets a server that is gone.
-pub fn forget(path: &Path, host: &str) -> Result<(), Error> {
-    change(path, |text| with(text, host, None))
+/// Forgets a server that is gone, by all its names.
+pub fn forget(path: &Path, hosts: &[String]) -> Result<(), Error> {
+    hosts.iter().try_for_each(|host| change(path, |text| with(text, host, None)))
 }
 
 /// The text in which the host has exactly this key; nothing if that is so already.
@@ -90,6 +90,20 @@ mod tests {
         assert!(!path.exists());
         pin(&path, "a.odc", "ssh-ed25519 AAAA a comment").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a.odc ssh-ed25519 AAAA\n");
+    }
+
+    #[test]
+    fn a_server_is_forgotten_by_all_its_names() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("known_hosts");
+        for host in ["a.odc", "1.a.odc", "b.odc"] {
+            pin(&path, host, KEY).unwrap();
+        }
+        forget(&path, &["a.odc".to_owned(), "1.a.odc".to_owned(), "2.a.odc".to_owned()]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("b.odc {KEY}\n"));
+        // Nothing to forget is nothing to do, not even a file.
+        forget(&place.path().join("none"), &["a.odc".to_owned()]).unwrap();
+        assert!(!place.path().join("none").exists());
     }
 
     #[test]

@@ -47,6 +47,15 @@ fn failed(server: &Glance) -> Failure {
     Failure::failed(message).advise(advice)
 }
 
+/// Somebody does not want to wait any longer.
+pub fn left(name: &str, goal: Goal) -> Failure {
+    let advice = match goal {
+        Goal::Ready => format!("devctl ssh {name} comes back to it, devctl delete {name} ends it."),
+        Goal::Asleep | Goal::Ended => format!("devctl show {name} says how it is."),
+    };
+    Failure::interrupted(format!("{name} goes on without you")).advise(advice)
+}
+
 pub fn late(name: &str, goal: Goal, server: Option<&Glance>) -> Failure {
     let phase = server.map_or("not there", Glance::phase_word);
     let what = match goal {
@@ -55,8 +64,9 @@ pub fn late(name: &str, goal: Goal, server: Option<&Glance>) -> Failure {
         Goal::Ended => "has not ended in time",
     };
     let why = server.and_then(|server| crate::view::Server::from(server).message).map(|why| format!(": {why}"));
+    let again = if goal == Goal::Ready { format!(", devctl ssh {name} waits again") } else { String::new() };
     Failure::timeout(format!("{name} {what}; it is {phase}{}", why.unwrap_or_default().trim_end_matches('.')))
-        .advise(format!("It goes on. devctl debug {name} says what it waits for, devctl ssh {name} waits again."))
+        .advise(format!("It goes on. devctl debug {name} says what it waits for{again}."))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::Goal;
 use super::story::{Mark, Step};
 use crate::app::App;
+use crate::output::harmless;
 use crate::output::style::{GREEN, PLAIN, YELLOW, painted};
 use crate::output::table::cut;
 use crate::output::time::since;
@@ -105,7 +106,8 @@ impl Board {
             let elapsed =
                 step.since.filter(|_| step.mark != Mark::Done).map(|begun| format!("  {}", since(begun, now)));
             // Two for the mark, and one so that the terminal does not break the line.
-            let text = cut(&format!("{}{}", step.text, elapsed.unwrap_or_default()), self.width.saturating_sub(5));
+            let words = harmless(&step.text).replace('\n', " ");
+            let text = cut(&format!("{words}{}", elapsed.unwrap_or_default()), self.width.saturating_sub(5));
             row.set_style(style(step.mark));
             row.set_message(text);
             row.tick();

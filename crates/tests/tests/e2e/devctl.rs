@@ -1,5 +1,6 @@
 //! devctl as people use it: its real executable, with the rights of a user and no more.
 
+mod keys;
 mod life;
 mod person;
 mod submit;

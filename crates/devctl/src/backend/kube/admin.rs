@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use ::kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use ::kube::core::Status;
+use ::kube::core::response::StatusCause;
 use ::kube::{Resource as _, ResourceExt as _};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use odc_api::v1alpha1::{DevServerFlavor, DevServerUser, Team};
 use serde_json::{Value, json};
 
-use super::{Kube, MANAGER};
-use crate::backend::Kind;
+use super::{DECLARER, Kube, MANAGER};
+use crate::backend::{Kind, Login};
 use crate::failure::{Failure, Kind as FailureKind, Result};
 
 /// The account that the operator makes in each user's namespace.
@@ -75,6 +77,23 @@ impl Kube {
         self.value(&made)
     }
 
+    /// Server-side apply.
+    pub(super) async fn declare_object(
+        &self,
+        kind: Kind,
+        manifest: Value,
+        take_over: bool,
+        dry_run: bool,
+    ) -> Result<Value> {
+        let name = manifest.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let how = PatchParams { dry_run, force: take_over, ..PatchParams::apply(DECLARER) };
+        match self.all(kind).patch(&name, &how, &Patch::Apply(&manifest)).await {
+            Ok(made) => self.value(&made),
+            Err(::kube::Error::Api(status)) if status.code == 409 => Err(owned_by_others(kind, &name, &status)),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
     pub(super) async fn delete_object(&self, kind: Kind, name: &str, dry_run: bool) -> Result<()> {
         let how = DeleteParams { dry_run, ..DeleteParams::default() };
         let deleted = self.all(kind).delete(name, &how).await;
@@ -82,7 +101,7 @@ impl Kube {
         deleted.map(drop).map_err(|error| super::said_about(self.failure(error), &thing))
     }
 
-    pub(super) async fn kubeconfig_for(&self, user: &str, good_for: Duration) -> Result<String> {
+    pub(super) async fn kubeconfig_for(&self, user: &str, good_for: Duration) -> Result<Login> {
         let namespace = format!("dev-{user}");
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &namespace);
         let seconds = i64::try_from(good_for.as_secs()).unwrap_or(i64::MAX);
@@ -98,8 +117,11 @@ impl Kube {
             }
             failure => failure,
         })?;
-        let token = answer.status.map(|status| status.token).unwrap_or_default();
-        self.for_user(user, &namespace, &token)
+        let status = answer
+            .status
+            .ok_or_else(|| Failure::failed(format!("the cluster gave no token for {user}")).advise("Try again."))?;
+        let kubeconfig = self.for_user(user, &namespace, &status.token)?;
+        Ok(Login { kubeconfig, until: status.expiration_timestamp.0 })
     }
 
     /// Our own cluster with another user, and nothing else of our kubeconfig.
@@ -127,6 +149,19 @@ impl Kube {
         object.managed_fields_mut().clear();
         serde_json::to_value(object).map_err(|error| self.failure(::kube::Error::SerdeError(error)))
     }
+}
+
+/// `conflict with "kubectl" using odc.dev/v1alpha1` at `.spec.limits.total`, for each field.
+fn owned_by_others(kind: Kind, name: &str, status: &Status) -> Failure {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let field = |cause: &StatusCause| {
+        let owner = cause.message.split('"').nth(1).unwrap_or("somebody else");
+        format!("{} is set by {owner}", cause.field.trim_matches('.'))
+    };
+    let fields: Vec<String> = causes.iter().map(field).collect();
+    let fields = if fields.is_empty() { status.message.clone() } else { fields.join(", ") };
+    Failure::conflict(format!("{} {name} is also somebody else's: {fields}", kind.word()))
+        .advise("Leave these fields out of the manifest, or take them over with --force.")
 }
 
 /// A file of ours is none of theirs: what it says goes along.

@@ -59,6 +59,11 @@ fn refused(place: &Place, status: &Status) -> Failure {
             "Servers live in a namespace like dev-ada, and this is {}: name yours with --namespace.",
             place.namespace
         )),
+        // What somebody gets who was let into a server and tries to reach it.
+        (403, _) if message.starts_with("you may not get servers") => Failure::denied(message).advise(
+            "Through the Kubernetes API only their owner reaches servers; others who were let in need another way to \
+             them. Your own are in your own namespace: devctl config contexts.",
+        ),
         (403, _) => {
             Failure::denied(message).advise("Ask your administrator, or use another context: devctl config contexts.")
         }

@@ -4,23 +4,34 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ::kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use ::kube::core::NamespaceResourceScope;
+use ::kube::core::{NamespaceResourceScope, Request};
 use ::kube::runtime::{WatchStreamExt as _, watcher};
 use ::kube::{Resource, ResourceExt as _};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
 use super::error::lost_watch;
 use super::{Kube, MANAGER};
 use crate::backend::{Change, Scope};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::glance::Glance;
 
 /// Large enough that few requests are made, small enough that the first rows are there soon.
 const PAGE: u32 = 500;
+
+/// One page is read while the next is under way.
+const AHEAD: usize = 2;
+
+#[derive(Deserialize)]
+struct Page<T> {
+    metadata: ListMeta,
+    items: T,
+}
 
 impl Kube {
     fn api<K>(&self, scope: &Scope) -> Api<K>
@@ -52,21 +63,35 @@ impl Kube {
         self.own::<K>().get_opt(name).await.map_err(|error| self.failure(error))
     }
 
+    /// While one page is read into servers, on another thread, the next one is asked for.
     pub(super) fn pages(&self, scope: &Scope) -> BoxStream<'_, Result<Vec<Glance>>> {
         let api: Api<Glance> = self.api(scope);
+        let requests = Request::new(api.resource_url());
         let first = Some(ListParams::default().limit(PAGE));
-        stream::unfold((api, first), move |(api, next)| async move {
+        let texts = stream::unfold((requests, first), move |(requests, next)| async move {
             let parameters = next?;
-            match api.list(&parameters).await {
-                Ok(page) => {
-                    let more = page.metadata.continue_.filter(|token| !token.is_empty());
-                    let next = more.map(|token| parameters.continue_token(&token));
-                    Some((Ok(page.items), (api, next)))
-                }
-                Err(error) => Some((Err(self.failure(error)), (api, None))),
+            match self.page(&requests, &parameters).await {
+                Ok((text, more)) => Some((Ok(text), (requests, more.map(|token| parameters.continue_token(&token))))),
+                Err(error) => Some((Err(error), (requests, None))),
             }
-        })
-        .boxed()
+        });
+        let servers = texts.map(move |text: Result<String>| async move {
+            let text = text?;
+            let reading = tokio::task::spawn_blocking(move || serde_json::from_str::<Page<Vec<Glance>>>(&text));
+            let page = reading.await.map_err(|error| Failure::failed(format!("a page could not be read: {error}")))?;
+            Ok(page.map_err(|error| self.failure(::kube::Error::SerdeError(error)))?.items)
+        });
+        servers.buffered(AHEAD).boxed()
+    }
+
+    /// A page as it came, and what asks for the next one.
+    async fn page(&self, requests: &Request, parameters: &ListParams) -> Result<(String, Option<String>)> {
+        let request = requests.list(parameters).map_err(|error| self.failure(::kube::Error::BuildRequest(error)))?;
+        let text = self.client.request_text(request).await.map_err(|error| self.failure(error))?;
+        let page: Page<IgnoredAny> =
+            serde_json::from_str(&text).map_err(|error| self.failure(::kube::Error::SerdeError(error)))?;
+        let more = page.metadata.continue_.filter(|token| !token.is_empty());
+        Ok((text, more))
     }
 
     pub(super) fn changes(&self, scope: &Scope, name: Option<&str>) -> BoxStream<'static, Result<Change>> {

@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use odc_api::v1alpha1::DevServerFlavor;
 use serde_json::{Map, Value, json};
 
-use super::{put, remove, text};
+use super::{put, remove, text, told};
 use crate::app::App;
 use crate::args::AdminFlavor;
 use crate::backend::Kind;
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 
 pub(super) async fn run(app: &App, verb: AdminFlavor) -> Result<()> {
     match verb {
-        AdminFlavor::Apply { file, dry_run } => apply(app, &file, dry_run).await,
+        AdminFlavor::Apply { file, force, trial } => apply(app, &file, force, trial.dry_run).await,
         AdminFlavor::List => {
             let flavors = app.backend.flavors().await?;
             crate::command::flavors::print(app, &flavors.iter().collect::<Vec<_>>())
@@ -28,8 +28,8 @@ pub(super) async fn run(app: &App, verb: AdminFlavor) -> Result<()> {
             put(app, Kind::Flavor, &name, spec, false).await
         }
         AdminFlavor::Default { name } => default(app, name.as_str()).await,
-        AdminFlavor::Delete { name, dry_run } => {
-            remove(app, Kind::Flavor, name.as_str(), dry_run, "Its servers keep what they have.").await
+        AdminFlavor::Delete { name, trial } => {
+            remove(app, Kind::Flavor, name.as_str(), trial.dry_run, "Its servers keep what they have.").await
         }
     }
 }
@@ -50,7 +50,7 @@ async fn default(app: &App, name: &str) -> Result<()> {
     put(app, Kind::Flavor, &chosen, mark(true), false).await
 }
 
-async fn apply(app: &App, file: &Path, dry_run: bool) -> Result<()> {
+async fn apply(app: &App, file: &Path, force: bool, dry_run: bool) -> Result<()> {
     let read = || -> std::io::Result<String> {
         if file == Path::new("-") {
             let mut text = String::new();
@@ -80,8 +80,9 @@ async fn apply(app: &App, file: &Path, dry_run: bool) -> Result<()> {
     }
     for object in objects {
         let name = text(&object, "/metadata/name");
-        let spec = object["spec"].as_object().cloned().unwrap_or_default();
-        put(app, Kind::Flavor, &name, spec, dry_run).await?;
+        let existed = app.backend.object(Kind::Flavor, &name).await?.is_some();
+        let written = app.backend.declare(Kind::Flavor, object, force, dry_run).await?;
+        told(app, Kind::Flavor, &written, existed, dry_run)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use odc_api::name::UserName;
 use serde_json::{Map, Value, json};
 
-use super::{print, put, quota, ready, remove, text};
+use super::{print, print_one, put, quota, ready, remove, text};
 use crate::app::App;
 use crate::args::AdminTeam;
 use crate::backend::Kind;
@@ -12,7 +12,7 @@ use crate::output::{Column, Table};
 
 pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
     match verb {
-        AdminTeam::Create { name, display, weight, quota: amounts, dry_run } => {
+        AdminTeam::Create { name, display, weight, quota: amounts, trial } => {
             let mut spec = Map::new();
             spec.extend(display.map(|text| ("displayName".to_owned(), json!(text))));
             spec.extend(weight.map(|weight| ("weight".to_owned(), json!(weight))));
@@ -20,7 +20,7 @@ pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
             if !amounts.is_empty() {
                 spec.insert("quota".to_owned(), Value::Object(amounts));
             }
-            put(app, Kind::Team, name.as_str(), spec, dry_run).await
+            put(app, Kind::Team, name.as_str(), spec, trial.dry_run).await
         }
         AdminTeam::List => {
             let teams = app.backend.objects(Kind::Team).await?;
@@ -44,8 +44,8 @@ pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
             })
             .await
         }
-        AdminTeam::Delete { name, dry_run } => {
-            remove(app, Kind::Team, name.as_str(), dry_run, "Its servers go on; no new one can use it.").await
+        AdminTeam::Delete { name, trial } => {
+            remove(app, Kind::Team, name.as_str(), trial.dry_run, "Its servers go on; no new one can use it.").await
         }
     }
 }
@@ -67,9 +67,9 @@ async fn members(app: &App, name: &str, change: impl FnOnce(Vec<UserName>) -> Ve
         "metadata": {"name": name, "resourceVersion": team.pointer("/metadata/resourceVersion")},
         "spec": {"members": members},
     });
-    app.backend.apply(Kind::Team, object, false).await?;
+    let written = app.backend.apply(Kind::Team, object, false).await?;
     app.talk.say(format!("team {name} has {count} members."));
-    Ok(())
+    print_one(app, &written)
 }
 
 fn table(teams: &[Value]) -> Table {

@@ -2,34 +2,41 @@
 
 use std::io::Write as _;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{print, put, quota, ready, remove, text};
 use crate::app::App;
 use crate::args::{AdminUser, NewUser, Role};
-use crate::backend::Kind;
+use crate::backend::{Kind, Login};
 use crate::failure::{Failure, Result};
+use crate::output::time::{clock, left};
 use crate::output::{Column, Table};
 use crate::reserve::key_file;
 
 pub(super) async fn run(app: &App, verb: AdminUser) -> Result<()> {
     match verb {
-        AdminUser::Create(args) => put(app, Kind::User, args.name.as_str(), spec(&args)?, args.dry_run).await,
+        AdminUser::Create(args) => put(app, Kind::User, args.name.as_str(), spec(&args)?, args.trial.dry_run).await,
         AdminUser::List => {
             let users = app.backend.objects(Kind::User).await?;
             print(app, &users, || table(&users), "There are no users. devctl admin user create NAME makes one.")
         }
-        AdminUser::Delete { name, dry_run } => {
+        AdminUser::Delete { name, trial } => {
             let consequence = "Rights and servers go; claims and disks stay.";
-            remove(app, Kind::User, name.as_str(), dry_run, consequence).await
+            remove(app, Kind::User, name.as_str(), trial.dry_run, consequence).await
         }
         AdminUser::Kubeconfig { name, duration, file } => {
-            let kubeconfig = app.backend.kubeconfig(name.as_str(), duration.into()).await?;
-            let Some(path) = file else { return app.out.print(&kubeconfig) };
-            write_private(&path, &kubeconfig)?;
+            let Login { kubeconfig, until } = app.backend.kubeconfig(name.as_str(), duration.into()).await?;
+            match &file {
+                None => app.out.print(&kubeconfig)?,
+                Some(path) => write_private(path, &kubeconfig)?,
+            }
+            let it = file.as_ref().map_or_else(|| "It".to_owned(), |path| path.display().to_string());
+            let now = Timestamp::now();
             app.talk.say(format!(
-                "{} lets {name} in for {duration}. It holds a secret: give it to nobody else.",
-                path.display()
+                "{it} lets {name} in until {} ({}). It holds a secret: give it to nobody else.",
+                clock(until, now),
+                left(until, now)
             ));
             Ok(())
         }

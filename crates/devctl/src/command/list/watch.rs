@@ -1,5 +1,5 @@
-//! `devctl list --watch`: what is there, then every change. Drawn over on a terminal; elsewhere a row, or an object on a
-//! line, for each change.
+//! `devctl list --watch`: what is there, then every change. Drawn over where the cursor can be moved; elsewhere a row, or
+//! an object on a line, for each change.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,17 +13,16 @@ use crate::args::Format;
 use crate::backend::{Change, Scope};
 use crate::failure::Result;
 use crate::glance::Glance;
+use crate::known::{Key, Known};
 use crate::output::Output;
 use crate::output::live::Live;
 use crate::view::Server;
-
-type Key = (String, String);
 
 pub(super) async fn run(app: &App, out: &Output, scope: Scope, filter: &Filter) -> Result<()> {
     let owners = scope != Scope::Own;
     let mut changes = app.backend.watch(scope, None);
     let mut known = Known::default();
-    let drawn = out.is_terminal() && !out.structured();
+    let drawn = out.repaints() && !out.structured();
     let (mut live, mut told) = (Live::default(), Told::default());
     // Ages grow by themselves; nobody is asked for that.
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -38,93 +37,69 @@ pub(super) async fn run(app: &App, out: &Output, scope: Scope, filter: &Filter) 
         }
         let Some(servers) = known.complete() else { continue };
         let now = Timestamp::now();
-        let shown: Vec<Glance> = servers.filter(|server| filter.shows(server, now)).cloned().collect();
         if drawn {
+            let shown: Vec<Glance> = servers.values().filter(|server| filter.shows(server, now)).cloned().collect();
             let text =
                 if shown.is_empty() { "No servers.\n".to_owned() } else { out.rendered(&table(&shown, owners, now)) };
             live.show(out, &text)?;
         } else {
-            told.tell(out, shown, owners, now)?;
+            let news = told.news(servers, |server| filter.shows(server, now));
+            tell(out, &news, owners, now, told.begun)?;
+            told.begun |= !told.servers.is_empty();
         }
-    }
-}
-
-/// What a watch has told so far. While it tells everything anew, what it told before stays.
-#[derive(Default)]
-struct Known {
-    servers: Option<BTreeMap<Key, Glance>>,
-    anew: BTreeMap<Key, Glance>,
-    listing: bool,
-}
-
-impl Known {
-    fn take(&mut self, change: Change) {
-        match change {
-            Change::Relisted => (self.anew, self.listing) = (BTreeMap::new(), true),
-            Change::Put(server) => {
-                let into = if self.listing { &mut self.anew } else { self.servers.get_or_insert_default() };
-                into.insert(key(&server), *server);
-            }
-            Change::Gone(server) => {
-                self.servers.get_or_insert_default().remove(&key(&server));
-            }
-            Change::Listed => (self.servers, self.listing) = (Some(std::mem::take(&mut self.anew)), false),
-            Change::Interrupted(_) => {}
-        }
-    }
-
-    /// Nothing before everything is known.
-    fn complete(&self) -> Option<impl Iterator<Item = &Glance>> {
-        self.servers.as_ref().map(BTreeMap::values)
     }
 }
 
 /// What was printed already, where lines cannot be taken back.
 #[derive(Default)]
 struct Told {
-    versions: BTreeMap<Key, Glance>,
+    servers: BTreeMap<Key, Glance>,
     begun: bool,
 }
 
 impl Told {
-    fn tell(&mut self, out: &Output, shown: Vec<Glance>, owners: bool, now: Timestamp) -> Result<()> {
-        let shown: BTreeMap<Key, Glance> = shown.into_iter().map(|server| (key(&server), server)).collect();
-        let version = |server: &Glance| server.metadata.resource_version.clone();
+    /// What differs from what was told. A server that is no longer among those to be shown is told once more: as it is
+    /// now, or as deleted if it is nowhere.
+    fn news(&mut self, all: &BTreeMap<Key, Glance>, fits: impl Fn(&Glance) -> bool) -> Vec<Glance> {
+        let shown: BTreeMap<Key, Glance> =
+            all.iter().filter(|(_, server)| fits(server)).map(|(key, server)| (key.clone(), server.clone())).collect();
+        let changed = |old: &Glance, new: &Glance| old.metadata.resource_version != new.metadata.resource_version;
         let mut news: Vec<Glance> = Vec::new();
         for (key, server) in &shown {
-            if self.versions.get(key).is_none_or(|old| version(old) != version(server)) {
+            if self.servers.get(key).is_none_or(|old| changed(old, server)) {
                 news.push(server.clone());
             }
         }
-        for (key, server) in &self.versions {
-            if !shown.contains_key(key) {
-                let mut gone = server.clone();
-                gone.status.phase = Some("Deleted".to_owned());
-                news.push(gone);
-            }
-        }
-        self.versions = shown;
-        match out.format {
-            Format::Json | Format::Yaml => {
-                for server in &news {
-                    // Each object by itself, so that a reader need not wait for an end that never comes.
-                    if out.format == Format::Yaml {
-                        out.print("---\n")?;
-                    }
-                    out.show(&Server::from(server), Vec::new, || table(&[], owners, now))?;
+        for (key, old) in self.servers.iter().filter(|(key, _)| !shown.contains_key(*key)) {
+            match all.get(key) {
+                // Only time has passed.
+                Some(server) if !changed(old, server) => {}
+                Some(server) => news.push(server.clone()),
+                None => {
+                    let mut gone = old.clone();
+                    gone.status.phase = Some("Deleted".to_owned());
+                    news.push(gone);
                 }
             }
-            Format::Table | Format::Wide | Format::Name if news.is_empty() => {}
-            Format::Table | Format::Wide | Format::Name if !self.begun => print(out, &news, owners, now)?,
-            Format::Table | Format::Wide | Format::Name => print(&out.without_headers(), &news, owners, now)?,
         }
-        self.begun |= !news.is_empty();
-        Ok(())
+        self.servers = shown;
+        news
     }
 }
 
-fn key(server: &Glance) -> Key {
-    (server.namespace().to_owned(), server.name().to_owned())
+fn tell(out: &Output, news: &[Glance], owners: bool, now: Timestamp, begun: bool) -> Result<()> {
+    match out.format {
+        Format::Json | Format::Yaml => {
+            for server in news {
+                // Each object by itself, so that a reader need not wait for an end that never comes.
+                out.one_of_many(&Server::from(server))?;
+            }
+            Ok(())
+        }
+        Format::Table | Format::Wide | Format::Name if news.is_empty() => Ok(()),
+        Format::Table | Format::Wide | Format::Name if !begun => print(out, news, owners, now),
+        Format::Table | Format::Wide | Format::Name => print(&out.without_headers(), news, owners, now),
+    }
 }
 
 #[cfg(test)]
@@ -132,28 +107,37 @@ mod tests {
     use odc_api::v1alpha1::{DevServer, Phase};
 
     use super::*;
+    use crate::known::key;
 
-    fn put(name: &str) -> Change {
-        Change::Put(Box::new(Glance::try_from(&DevServer::test().named(name).in_phase(Phase::Running)).unwrap()))
-    }
-
-    fn names(known: &Known) -> Option<Vec<String>> {
-        known.complete().map(|servers| servers.map(|server| server.name().to_owned()).collect())
+    fn servers(all: &[(&str, Phase, &str)]) -> BTreeMap<Key, Glance> {
+        let server = |(name, phase, version): &(&str, Phase, &str)| {
+            let mut server = Glance::try_from(&DevServer::test().named(name).in_phase(*phase)).unwrap();
+            server.metadata.resource_version = Some((*version).to_owned());
+            (key(&server), server)
+        };
+        all.iter().map(server).collect()
     }
 
     #[test]
-    fn nothing_is_shown_before_everything_is_known_and_nothing_vanishes_meanwhile() {
-        let mut known = Known::default();
-        known.take(Change::Relisted);
-        known.take(put("a"));
-        assert_eq!(names(&known), None);
-        known.take(Change::Listed);
-        known.take(put("b"));
-        assert_eq!(names(&known).unwrap(), ["a", "b"]);
-        known.take(Change::Relisted);
-        known.take(put("b"));
-        assert_eq!(names(&known).unwrap(), ["a", "b"]);
-        known.take(Change::Listed);
-        assert_eq!(names(&known).unwrap(), ["b"]);
+    fn who_leaves_the_filter_is_not_deleted() {
+        let mut told = Told::default();
+        let mut news = |all: &[(&str, Phase, &str)]| -> Vec<String> {
+            let runs = |server: &Glance| server.phase() == Some(Phase::Running);
+            let news = told.news(&servers(all), runs);
+            news.iter().map(|server| format!("{} {}", server.name(), server.phase_word())).collect()
+        };
+        let (box_runs, notes_run) = (("box", Phase::Running, "1"), ("notes", Phase::Running, "1"));
+        assert_eq!(news(&[box_runs, notes_run]), ["box Running", "notes Running"]);
+        assert_eq!(news(&[("box", Phase::Hibernated, "2"), notes_run]), ["box Hibernated"]);
+        assert_eq!(news(&[("box", Phase::Hibernated, "3"), notes_run]), Vec::<String>::new());
+        assert_eq!(news(&[("box", Phase::Hibernated, "3")]), ["notes Deleted"]);
+    }
+
+    #[test]
+    fn one_that_time_alone_takes_away_is_not_told_again() {
+        let mut told = Told::default();
+        let all = servers(&[("box", Phase::Expired, "1")]);
+        assert_eq!(told.news(&all, |_| true).len(), 1);
+        assert_eq!(told.news(&all, |_| false).len(), 0);
     }
 }

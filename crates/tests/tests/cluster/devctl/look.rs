@@ -1,7 +1,8 @@
 //! What devctl prints, in every form.
 
 use odc_tests::terminal::Terminal;
-use serde_json::Value;
+use regex::Regex;
+use serde_json::{Value, json};
 
 use super::scene::{Scene, steady, with_scene};
 
@@ -78,19 +79,89 @@ async fn data_has_every_form_and_talk_keeps_away_from_it() -> anyhow::Result<()>
     .await
 }
 
+/// On a terminal, where there would be colour.
 #[tokio::test]
 async fn nobody_is_coloured_who_does_not_want_to_be() -> anyhow::Result<()> {
     with_scene(async |scene| {
         scene.every_state().await?;
-        let screen = |variables: &[(&str, &str)], words: &[&str]| -> anyhow::Result<Vec<u8>> {
-            let mut command = scene.machine.command("ada", words)?;
+        let drawn = |variables: &[(&str, &str)]| -> anyhow::Result<String> {
+            let mut command = scene.machine.command("ada", &["list"])?;
             command.envs(variables.iter().copied());
-            Ok(command.output()?.stdout)
+            Ok(Terminal::start(&command, 120, 40)?.finish()?.drawn)
         };
-        for variables in [&[][..], &[("NO_COLOR", "1")], &[("TERM", "dumb")]] {
-            assert!(!screen(variables, &["list"])?.contains(&0x1b), "{variables:?}");
+        assert!(drawn(&[])?.contains("\x1b[32mRunning"), "{:?}", drawn(&[])?);
+        for variables in [&[("NO_COLOR", "1")], &[("TERM", "dumb")]] {
+            let drawn = drawn(variables)?;
+            assert!(drawn.contains("Running") && !drawn.contains('\x1b'), "{variables:?}: {drawn:?}");
         }
-        assert!(screen(&[("CLICOLOR_FORCE", "1")], &["list"])?.contains(&0x1b));
+        let mut piped = scene.machine.command("ada", &["list"])?;
+        assert!(!piped.output()?.stdout.contains(&0x1b));
+        Ok(())
+    })
+    .await
+}
+
+/// What a node, an image or a program wrote is shown and does nothing.
+#[tokio::test]
+async fn words_of_others_do_not_act_on_the_terminal() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\rgone\u{9b}31m";
+        let failure = json!({"reason": "DiesAtStart", "message": format!("It dies {evil}."), "time": super::scene::ago(1), "logTail": format!("KeyError {evil}\n")});
+        let pods = json!([{"name": "box-0", "run": 1, "node": format!("n1{evil}"), "ready": false}]);
+        let status = json!({"phase": "Failed", "lastFailure": failure, "pods": pods, "timeline": [{"phase": "Failed", "at": super::scene::ago(1), "reason": "DiesAtStart"}]});
+        scene.server("ada", "box", json!({"nodes": 2}), status).await?;
+        for words in [
+            &["show", "box"][..],
+            &["debug", "box", "--logs"],
+            &["list", "-o", "wide"],
+            &["logs", "box"],
+            &["ssh", "box"],
+            &["show", "box", "-o", "json"],
+            &["show", "box", "-o", "yaml"],
+        ] {
+            let drawn = Terminal::start(&scene.machine.command("ada", words)?, 120, 60)?.finish()?.drawn;
+            assert!(drawn.contains("dies") || drawn.contains("KeyError"), "{words:?}: {drawn:?}");
+            let acts = ["\u{1b}]", "\u{1b}[2J", "\rgone", "\u{9b}", "\u{7}"];
+            assert!(acts.iter().all(|act| !drawn.contains(act)), "{words:?}: {drawn:?}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// What is documented is what is printed, field by field.
+#[tokio::test]
+async fn json_has_the_documented_fields() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/devctl.md"))?;
+        for (command, words) in [
+            ("flavors", &["flavors"][..]),
+            ("flavors", &["admin", "flavor", "list"]),
+            ("status", &["status"]),
+            ("avail", &["avail"]),
+            ("debug", &["debug", "broken"]),
+            ("config view", &["config", "view"]),
+            ("config contexts", &["config", "contexts"]),
+            ("version", &["version"]),
+        ] {
+            let printed = scene.machine.devctl("ada", &[words, &["-o", "json"]].concat()).await?.good()?;
+            let value: Value = serde_json::from_str(&printed)?;
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{command}`"))).unwrap_or_default();
+            let one = value.get(0).unwrap_or(&value).as_object().cloned().unwrap_or_default();
+            assert!(!one.is_empty(), "{words:?}: {printed}");
+            // What debug shares with show is in the table of a server's fields.
+            let own =
+                one.keys().filter(|key| command != "debug" || ["events", "logs", "hints"].contains(&key.as_str()));
+            for key in own {
+                assert!(Regex::new(&format!(r"\b{key}\b"))?.is_match(row), "{key} of {words:?} is not in {row:?}");
+            }
+        }
+        let server: Value =
+            serde_json::from_str(&scene.machine.devctl("ada", &["show", "broken", "-o", "json"]).await?.good()?)?;
+        for key in server.as_object().into_iter().flat_map(|fields| fields.keys()) {
+            assert!(page.contains(&format!("`{key}`")), "{key} is not documented");
+        }
         Ok(())
     })
     .await

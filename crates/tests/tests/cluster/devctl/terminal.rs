@@ -133,12 +133,68 @@ async fn of_several_servers_one_is_chosen_and_ending_is_confirmed() -> anyhow::R
         assert_eq!((code, screen.contains("nothing was ended")), (Some(130), true), "{screen}");
         assert_eq!(scene.servers("ada").get("notes").await?.spec.desired, Desired::Running);
 
+        let mut delete = terminal(scene, &["delete"])?;
+        block_in_place(|| delete.until("all 2 of them"))?;
+        delete.type_keys(&format!("{UP}{ENTER}"))?;
+        block_in_place(|| delete.until("End box, notes? The homes of 2 of them are gone"))?;
+        delete.type_keys(CTRL_C)?;
+        assert_eq!(block_in_place(|| delete.end())?.0, Some(130));
+
         let mut delete = terminal(scene, &["delete", "--all"])?;
         block_in_place(|| delete.until("End box, notes? The homes of 2 of them are gone"))?;
         delete.type_keys(&format!("y{ENTER}"))?;
         let (code, screen) = block_in_place(|| delete.end())?;
         assert_eq!(code, Some(0), "{screen}");
         assert_eq!(scene.servers("ada").get("box").await?.spec.desired, Desired::Ended);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_is_entered_at_a_node_of_choice() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        let mut status = running();
+        status["access"] = json!({"hostKey": odc_api::fixtures::KEY});
+        status["pods"] = json!([0, 1].map(
+            |node| json!({"name": format!("gang-{node}"), "run": 1, "node": format!("gpu-{node}"), "ready": true})
+        ));
+        scene.server("ada", "gang", json!({"nodes": 2}), status).await?;
+        let mut ssh = terminal(scene, &["ssh", "gang", "--dry-run"])?;
+        let screen = block_in_place(|| ssh.until("gang-1  on gpu-1"))?;
+        assert!(screen.contains("Which node of gang?"), "{screen}");
+        ssh.type_keys(&format!("{DOWN}{ENTER}"))?;
+        let (code, screen) = block_in_place(|| ssh.end())?;
+        assert_eq!((code, screen.contains("1.gang.odc")), (Some(0), true), "{screen}");
+        // Whoever says which, or runs a command, is not asked.
+        for (words, host) in [
+            (&["ssh", "gang", "--dry-run", "--node", "1"][..], "1.gang.odc"),
+            (&["ssh", "gang", "--dry-run", "--", "true"], " gang.odc true"),
+        ] {
+            let (code, screen) = block_in_place(|| terminal(scene, words)?.end())?;
+            assert_eq!((code, screen.contains(host)), (Some(0), true), "{words:?}: {screen}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// A variable keeps from being asked, unless a flag says otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_insists_is_asked() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        let mut command = scene.machine.command("ada", &["create", "--interactive"])?;
+        command.env("DEVCTL_NO_INPUT", "1");
+        let mut terminal = Terminal::start(&command, 100, 40)?;
+        block_in_place(|| terminal.until("Which machine?"))?;
+        terminal.type_keys(CTRL_C)?;
+        assert_eq!(block_in_place(|| terminal.end())?.0, Some(130));
+        let mut command = scene.machine.command("ada", &["show"])?;
+        command.env("DEVCTL_NO_INPUT", "1");
+        scene.server("ada", "box", json!({}), running()).await?;
+        scene.server("ada", "notes", json!({}), running()).await?;
+        let (code, screen) = block_in_place(|| Terminal::start(&command, 80, 24)?.end())?;
+        assert_eq!((code, screen.contains("Say which")), (Some(2), true), "{screen}");
         Ok(())
     })
     .await

@@ -31,6 +31,18 @@ async fn each_failure_has_its_code_and_says_what_to_do() -> anyhow::Result<()> {
             &["edit", "box", "--add-port", "ssh=2222"],
             &["delete", "--all"],
             &["delete", "bo"],
+            &["delete", "bo", "--yes"],
+            &["ssh", "long-gone"],
+            &["ssh", "broken", "--", "true"],
+            &["ssh", "train", "--timeout", "1s"],
+            &["ssh", "notes", "--no-wake"],
+            &["ssh", "bix"],
+            &["ssh", "box", "--node", "3"],
+            &["exec", "--shell", "long-gone"],
+            &["exec", "--tty", "notes", "--no-wake", "--", "true"],
+            &["logs", "train"],
+            &["logs", "notes"],
+            &["show", "secret", "--namespace", "dev-bob"],
             &["create", "box", "--no-persist"],
             &["create", "new", "--flavor", "h10"],
             &["create", "new", "--flavor", "h100", "--gpus", "3"],
@@ -56,6 +68,48 @@ async fn each_failure_has_its_code_and_says_what_to_do() -> anyhow::Result<()> {
             all.push_str(&format!("$ devctl {}\n{}\n", words.join(" "), told(&said)?));
         }
         insta::assert_snapshot!("failures", all);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_log_is_shown() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let said = scene.machine.devctl("ada", &["logs", "broken"]).await?;
+        assert_eq!((said.out.as_str(), said.code), ("Traceback\nKeyError: 'TOKEN'\n", Some(0)));
+        assert!(said.err.contains("broken does not run any more"), "{}", said.err);
+        // A pod that is no longer there has no log; why is said in its place.
+        let said = scene.machine.devctl("ada", &["debug", "box", "--logs"]).await?.good()?;
+        assert!(said.contains("Log of box-0\n  there is no pod box-0"), "{said}");
+        let json = scene.machine.devctl("ada", &["debug", "box", "--logs", "-o", "json"]).await?.good()?;
+        let json: serde_json::Value = serde_json::from_str(&json)?;
+        assert_eq!((&json["logs"][0]["pod"], &json["logs"][0]["text"]), (&"box-0".into(), &serde_json::Value::Null));
+        Ok(())
+    })
+    .await
+}
+
+/// Printing what ssh needs to know is printing, no more.
+#[tokio::test]
+async fn printed_lines_for_ssh_change_nothing() -> anyhow::Result<()> {
+    with_scene(async |scene| {
+        scene.every_state().await?;
+        let said = scene.machine.devctl("ada", &["config-ssh", "--print", "bo"]).await?.good()?;
+        for words in [
+            "# host key: ssh-ed25519 ",
+            "Host box.odc\n",
+            "  ProxyCommand ",
+            "ssh --stdio '%n'",
+            "  StrictHostKeyChecking yes",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert!(
+            !scene.machine.home("ada").join(".ssh/odc").exists()
+                && !scene.machine.home("ada").join(".ssh/config").exists()
+        );
         Ok(())
     })
     .await
@@ -93,6 +147,25 @@ async fn waiting_ends_in_time_and_as_it_was_asked_to() -> anyhow::Result<()> {
         let servers = scene.servers("ada");
         assert!(servers.get_opt("slow").await?.is_some(), "it stays in the queue");
 
+        // A job that gets no server gives back what it asked for, and says so.
+        let words = [
+            "submit",
+            "--name",
+            "job",
+            "--flavor",
+            "cpu",
+            "--no-persist",
+            "--timeout",
+            "1s",
+            "--no-push",
+            "--",
+            "true",
+        ];
+        let said = scene.machine.devctl("ada", &words).await?;
+        assert_eq!((said.code, said.out.as_str()), (Some(6), ""), "{}", said.err);
+        assert!(said.err.contains("It is given back.") && !said.err.contains("It goes on"), "{}", said.err);
+        assert_eq!(servers.get("job").await?.spec.desired, odc_api::v1alpha1::Desired::Ended);
+
         // Off a terminal, Ctrl-C ends what it had asked for; a polite request to end leaves it.
         for (name, signal, desired, code) in [
             ("cut", rustix_signal::INT, odc_api::v1alpha1::Desired::Ended, 130),
@@ -121,6 +194,35 @@ async fn waiting_ends_in_time_and_as_it_was_asked_to() -> anyhow::Result<()> {
     .await
 }
 
+/// The cluster has stored the server, and its answer is still under way.
+#[tokio::test]
+async fn whoever_interrupts_the_request_itself_is_told_of_the_server() -> anyhow::Result<()> {
+    use odc_tests::apifault::{Action, Apifault, Fault, Plan};
+    with_scene(async |scene| {
+        let apifault =
+            Apifault::start(&scene.plane.kubeconfig, Plan::new([Fault::write(1).after(Action::Hold)])).await?;
+        apifault.kubeconfig(&scene.machine.kubeconfig("eve"), None)?;
+        let words = ["create", "mine", "--flavor", "cpu", "--no-persist", "--wait", "--namespace", "dev-ada"];
+        let mut command = tokio::process::Command::from(scene.machine.command("eve", &words)?);
+        command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).kill_on_drop(true);
+        let child = command.spawn()?;
+        let servers = scene.servers("ada");
+        odc_tests::wait::until("it is stored", Duration::from_secs(30), async || {
+            anyhow::ensure!(servers.get_opt("mine").await?.is_some(), "not yet");
+            Ok(())
+        })
+        .await?;
+        rustix_signal::send(&child, rustix_signal::INT)?;
+        let ended = child.wait_with_output().await?;
+        let said = String::from_utf8(ended.stderr)?;
+        assert_eq!(ended.status.code(), Some(130), "{said}");
+        assert!(said.contains("mine was being asked for and may be there"), "{said}");
+        assert!(said.contains("devctl delete mine ends it"), "{said}");
+        Ok(())
+    })
+    .await
+}
+
 mod rustix_signal {
     use std::process::Output;
 
@@ -133,6 +235,11 @@ mod rustix_signal {
     pub const TERM: Signal = Signal::TERM;
     pub const QUIT: Signal = Signal::QUIT;
 
+    pub fn send(child: &Child, signal: Signal) -> anyhow::Result<()> {
+        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).context("it runs")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
     /// Waits for the line that says what it waits for, sends the signal, and gives how it ended.
     pub async fn send_when_waiting(mut child: Child, name: &str, signal: Signal) -> anyhow::Result<Output> {
         let mut lines = BufReader::new(child.stderr.take().context("its words")?);
@@ -140,8 +247,7 @@ mod rustix_signal {
         while !words.contains(&format!("{name}: asked for")) {
             anyhow::ensure!(lines.read_line(&mut words).await? > 0, "it ended: {words}");
         }
-        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).context("it runs")?;
-        kill_process(pid, signal)?;
+        send(&child, signal)?;
         let mut output = child.wait_with_output().await?;
         lines.read_to_string(&mut words).await?;
         output.stderr = words.into_bytes();

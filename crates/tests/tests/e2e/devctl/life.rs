@@ -35,6 +35,8 @@ async fn a_person_lives_with_devctl() -> anyhow::Result<()> {
         let shown: Value = serde_json::from_str(&ada.good(&["show", "box", "-o", "json"]).await?)?;
         assert_eq!(shown["name"], "box", "{shown}");
         assert_eq!(shown["phase"], "Running", "{shown}");
+        let signal = &shown["activity"]["lastSignal"];
+        assert!(signal["kind"].is_string() && signal["secondsAgo"].is_u64(), "a command was run there: {shown}");
 
         ada.good(&["delete", "box", "--yes", "--wait"]).await?;
         let ended = ada.say(&["ssh", "box", "--", "true"]).await?;

@@ -15,6 +15,10 @@ async fn a_first_server_from_the_question_for_a_key_to_its_shell() -> anyhow::Re
         block_in_place(|| terminal.until("You have no SSH key"))?;
         terminal.type_keys(&format!("y{ENTER}"))?;
         block_in_place(|| terminal.until("box is ready"))?;
+        // Asked once, and never again.
+        block_in_place(|| terminal.until("reach your servers as NAME.odc?"))?;
+        terminal.type_keys(&format!("y{ENTER}"))?;
+        block_in_place(|| terminal.until("reach your servers now"))?;
 
         // Its shell opens by itself. What was typed and what was answered look different.
         terminal.type_keys(&format!("echo in-$ODC_SERVER{ENTER}"))?;
@@ -28,6 +32,10 @@ async fn a_first_server_from_the_question_for_a_key_to_its_shell() -> anyhow::Re
         terminal.type_keys(&format!("exit 3{ENTER}"))?;
         let (code, screen) = block_in_place(|| terminal.end())?;
         assert_eq!(code, Some(3), "{screen}");
+        let plain = good(ada.openssh("ssh").args(["-oControlPersist=no", "box.odc", "echo plain"])).await?;
+        assert_eq!(plain, "plain\n");
+        let view = ada.good(&["config", "view", "-o", "json"]).await?;
+        assert!(view.contains(r#"{"key":"ssh.include","value":"true""#), "{view}");
         Ok(())
     })
     .await

@@ -27,6 +27,22 @@ async fn commands_and_files_go_both_ways() -> anyhow::Result<()> {
         input.write_all(b"through it").await?;
         drop(input);
         assert_eq!(upper.wait_with_output().await?.stdout, b"THROUGH IT");
+        let mut shell = ada.devctl(&["exec", "--shell", "box"]).stdin(Stdio::piped()).spawn()?;
+        let mut input = shell.stdin.take().context("a pipe")?;
+        input.write_all(b"echo in-$ODC_SERVER; exit 5\n").await?;
+        drop(input);
+        let ended = shell.wait_with_output().await?;
+        assert_eq!(ended.status.code(), Some(5));
+        assert!(String::from_utf8_lossy(&ended.stdout).contains("in-box"), "{ended:?}");
+        let terminal = ada.say(&["exec", "--tty", "box", "--", "test -t 0 && test -t 1 && echo a terminal"]).await?;
+        assert_eq!((terminal.out.trim(), terminal.code), ("a terminal", Some(0)), "{terminal:#?}");
+        let none = ada.say(&["exec", "box", "--", "test -t 1"]).await?;
+        assert_eq!(none.code, Some(1), "{none:#?}");
+        ada.good(&["logs", "box", "--tail", "5"]).await?;
+        let debug: serde_json::Value =
+            serde_json::from_str(&ada.good(&["debug", "box", "--logs", "-o", "json"]).await?)?;
+        assert_eq!(debug["logs"][0]["error"], serde_json::Value::Null, "{debug}");
+        assert!(debug["logs"][0]["text"].is_string(), "{debug}");
         let seen = ada.say(&["ssh", "box", "--node", "1"]).await?;
         assert_eq!(seen.code, Some(2), "{seen:#?}");
 
@@ -62,6 +78,10 @@ async fn programs_that_know_only_ssh_reach_servers() -> anyhow::Result<()> {
         let shown = ada.good(&["config-ssh", "--dry-run"]).await?;
         assert!(shown.contains("+Include ") && shown.contains("+Host *.odc"), "{shown}");
         assert_eq!(std::fs::read_to_string(ada.path(".ssh/config"))?, "Host *\n  LogLevel ERROR");
+        // The lines for one server are all that is needed.
+        write(&ada.path("printed"), &ada.good(&["config-ssh", "--print", "box"]).await?)?;
+        let by_print = good(ada.program("ssh").args(["-F", "printed", "box.odc", "echo $ODC_SERVER"])).await?;
+        assert_eq!(by_print, "box\n");
         ada.good(&["config-ssh"]).await?;
 
         assert_eq!(good(ada.openssh("ssh").args(["box.odc", "echo $ODC_SERVER"])).await?, "box\n");

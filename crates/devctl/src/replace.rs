@@ -24,6 +24,7 @@ pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         other => other?,
     };
     let directory = real.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let mode = match std::fs::metadata(&real) {
         Ok(metadata) => metadata.permissions().mode() & 0o7777,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0o600,
