@@ -17,6 +17,7 @@ pub mod output;
 pub mod page;
 pub mod panel;
 pub mod pick;
+pub mod prospect;
 pub mod remote;
 pub mod reserve;
 pub mod ssh;

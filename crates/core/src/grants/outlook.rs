@@ -1,10 +1,14 @@
 //! The queue as it stands after a plan: when everybody who waits is expected to start, and questions to it that change
 //! nothing.
 
+mod what_if;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::Reason;
+
+pub use what_if::{Change, Planned};
 
 use super::queue::told;
 use super::{Refusals, Server};
@@ -56,6 +60,11 @@ impl Outlook {
         let at = now.as_second();
         let etas = etas(&world, &mut forecast, &waits, &policy, at);
         Self { world, forecast, waits, etas, policy, at }
+    }
+
+    /// Whether anybody has planned at all.
+    pub fn is_of_a_plan(&self) -> bool {
+        self.at != 0
     }
 
     pub(super) fn world(&self) -> &World {

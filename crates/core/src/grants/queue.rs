@@ -153,14 +153,18 @@ fn granted_at(server: &Server) -> Option<i64> {
     server.admission.as_ref()?.granted_at.as_ref().map(|at| at.0.as_second())
 }
 
-fn account(name: &str, quota: &Quota) -> Account {
-    let limits = Limits {
+pub(super) fn limits(quota: &Quota) -> Limits {
+    Limits {
         servers: quota.servers,
         devices: quota.devices.map(i64::from),
         flavors: BTreeMap::new(),
         cpu: quota.cpu.map(Quantity::nanos),
         memory: quota.memory.map(Quantity::nanos),
-    };
+    }
+}
+
+fn account(name: &str, quota: &Quota) -> Account {
+    let limits = limits(quota);
     // Lending and giving back need notice and a stop, which are not carried out yet.
     Account { name: name.to_owned(), weight: 1, limits, borrow: Some(0), used: None }
 }

@@ -174,6 +174,15 @@ impl World {
         self.names.values().filter_map(|at| Some(&self.place(*at)?.node))
     }
 
+    /// What was last told of a user, and of a team.
+    pub fn user(&self, name: &str) -> Option<&Account> {
+        self.users.named(name).map(|purse| &purse.account)
+    }
+
+    pub fn team(&self, name: &str) -> Option<&Account> {
+        self.teams.named(name).map(|purse| &purse.account)
+    }
+
     pub fn record(&self, flavor: &str) -> Option<&Record> {
         self.records.get(flavor)
     }

@@ -3,17 +3,23 @@
 use std::collections::BTreeMap;
 
 use futures_util::StreamExt as _;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
+use odc_api::queue::{Queue, QueueEntry};
 use odc_api::v1alpha1::{DevServerFlavor, Phase};
 use serde::Serialize;
 
 use crate::app::App;
 use crate::args::{Format, Status};
+use crate::backend::Scope;
 use crate::failure::Result;
 use crate::find;
 use crate::glance::Glance;
 use crate::output::live::Live;
+use crate::output::time::{about, clock};
 use crate::output::{Column, Table};
+use crate::prospect::{freshen, told};
+use crate::view::Eta;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,7 +34,30 @@ struct View {
     servers: BTreeMap<String, usize>,
     /// Devices your running servers hold.
     gpus_held: u32,
+    /// Those of yours that wait, in the order of the queue.
+    waiting: Vec<Waiting>,
     flavors: Vec<Part>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Waiting {
+    name: String,
+    position: Option<i64>,
+    not_before: Option<Timestamp>,
+    eta: Option<Eta>,
+}
+
+/// What the queue says now; nothing of what it cannot be asked.
+struct Told {
+    queues: Option<Vec<Queue>>,
+    entries: Option<Vec<QueueEntry>>,
+}
+
+async fn ask(app: &App) -> Result<Told> {
+    let (queues, entries) =
+        tokio::try_join!(told(app, app.backend.queues()), told(app, app.backend.entries(Scope::Own)))?;
+    Ok(Told { queues, entries })
 }
 
 #[derive(Default, Serialize)]
@@ -54,9 +83,9 @@ pub async fn run(app: &App, args: Status) -> Result<()> {
     if args.watch {
         return watch(app).await;
     }
-    let (flavors, servers) = tokio::try_join!(app.backend.flavors(), find::all(app))?;
+    let (flavors, servers, told) = tokio::try_join!(app.backend.flavors(), find::all(app), ask(app))?;
     app.talk.step("reading flavors and servers");
-    let view = view(app, &flavors, &servers);
+    let view = view(app, &flavors, servers, &told);
     match app.out.format {
         Format::Json => app.out.json(&view),
         Format::Yaml => app.out.yaml(&view),
@@ -70,7 +99,8 @@ async fn watch(app: &App) -> Result<()> {
     let mut changes = app.backend.watch_flavors();
     let mut live = Live::default();
     while let Some(flavors) = changes.next().await {
-        let view = view(app, &flavors?, &find::all(app).await?);
+        let (servers, told) = tokio::try_join!(find::all(app), ask(app))?;
+        let view = view(app, &flavors?, servers, &told);
         if app.out.is_terminal() && !app.out.structured() {
             live.show(&app.out, &text(app, &view))?;
         } else if app.out.structured() {
@@ -82,7 +112,10 @@ async fn watch(app: &App) -> Result<()> {
     Ok(())
 }
 
-fn view(app: &App, flavors: &[DevServerFlavor], servers: &[Glance]) -> View {
+fn view(app: &App, flavors: &[DevServerFlavor], mut servers: Vec<Glance>, told: &Told) -> View {
+    for server in servers.iter_mut().filter(|server| server.phase() == Some(Phase::Queued)) {
+        freshen(server, told.entries.as_deref().unwrap_or_default());
+    }
     let holds = |server: &&Glance| {
         matches!(server.phase(), Some(Phase::Starting | Phase::Running | Phase::Hibernating | Phase::Stopping))
     };
@@ -106,7 +139,7 @@ fn view(app: &App, flavors: &[DevServerFlavor], servers: &[Glance]) -> View {
             total,
             free,
             used: total - free,
-            queue_length: status.queue_length.unwrap_or(0),
+            queue_length: queue_length(told, flavor).or(status.queue_length).unwrap_or(0),
             held,
         });
     }
@@ -122,8 +155,39 @@ fn view(app: &App, flavors: &[DevServerFlavor], servers: &[Glance]) -> View {
         gpus,
         servers: by_phase,
         gpus_held: held(None),
+        waiting: waiting(&servers),
         flavors: parts,
     }
+}
+
+/// How many wait for a flavor, if the queue said so.
+fn queue_length(told: &Told, flavor: &DevServerFlavor) -> Option<i64> {
+    let queue = told.queues.iter().flatten().find(|queue| queue.metadata.name == flavor.metadata.name)?;
+    i64::try_from(queue.waiting.len()).ok()
+}
+
+fn waiting(servers: &[Glance]) -> Vec<Waiting> {
+    let mut waiting: Vec<&Glance> = servers.iter().filter(|server| server.phase() == Some(Phase::Queued)).collect();
+    waiting.sort_by_key(|server| (server.position().unwrap_or(i64::MAX), server.name().to_owned()));
+    let row = |server: &&Glance| Waiting {
+        name: server.name().to_owned(),
+        position: server.position(),
+        not_before: server.spec.scheduling.not_before.as_ref().map(|time| time.0),
+        eta: server.status.admission.as_ref().and_then(|admission| admission.eta.as_ref()).map(Eta::from),
+    };
+    waiting.iter().map(row).collect()
+}
+
+/// Such as `Waiting  train: place 3, in about 40 m`.
+fn waits(waiting: &Waiting, now: Timestamp) -> String {
+    let when = match (waiting.not_before.filter(|at| *at > now), waiting.position) {
+        (Some(at), _) => format!("booked for {}", clock(at, now)),
+        (None, Some(place)) => format!("place {place}"),
+        (None, None) => "in the queue".to_owned(),
+    };
+    let eta = waiting.eta.filter(|_| waiting.position.is_some());
+    let eta = eta.map(|eta| format!(", starts in {}", about(eta.p50.as_second() - now.as_second())));
+    format!("Waiting  {}: {when}{}\n", waiting.name, eta.unwrap_or_default())
 }
 
 fn text(app: &App, view: &View) -> String {
@@ -149,8 +213,10 @@ fn text(app: &App, view: &View) -> String {
         1 => ", holding 1 GPU".to_owned(),
         held => format!(", holding {held} GPUs"),
     };
+    let now = Timestamp::now();
+    let waiting: String = view.waiting.iter().map(|waiting| waits(waiting, now)).collect();
     format!(
-        "Cluster  {}: {} of {} GPUs free, {} waiting\nYours    {mine}{held}\n\n{}",
+        "Cluster  {}: {} of {} GPUs free, {} waiting\nYours    {mine}{held}\n{waiting}\n{}",
         view.context,
         view.gpus.free,
         view.gpus.total,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::scene::{Scene, steady, with_scene};
 
 /// What a command prints on a terminal of this width.
-fn on_terminal(scene: &Scene<'_>, words: &[&str], columns: u16) -> anyhow::Result<String> {
+pub fn on_terminal(scene: &Scene<'_>, words: &[&str], columns: u16) -> anyhow::Result<String> {
     let terminal = Terminal::start(&scene.machine.command("ada", words)?, columns, 60)?;
     let (code, screen) = terminal.end()?;
     anyhow::ensure!(code == Some(0), "{words:?} ended with {code:?}:\n{screen}");
