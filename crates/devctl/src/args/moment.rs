@@ -42,7 +42,7 @@ fn meant(text: &str, now: &Zoned) -> Result<Timestamp, String> {
         return Ok(then);
     }
     let unknown = || format!("{text:?} is no time; {FORMS}");
-    let (day, time) = match text.split_once([' ', 'T']) {
+    let (day, time) = match text.split_once(' ').or_else(|| text.split_once('T')) {
         Some((day, time)) => (day, clock(time).ok_or_else(unknown)?),
         None => ("today", clock(text).ok_or_else(unknown)?),
     };

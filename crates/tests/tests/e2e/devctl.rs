@@ -2,6 +2,7 @@
 
 mod life;
 mod person;
+mod queue;
 mod submit;
 mod terminal;
 mod trouble;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Told, chosen, print, table, views};
 use crate::app::App;
 use crate::args::Avail;
-use crate::failure::Result;
+use crate::failure::{Kind, Result};
 use crate::output::live::Live;
 use crate::prospect::told;
 
@@ -31,7 +31,12 @@ pub(super) async fn run(app: &App, args: &Avail) -> Result<()> {
                 (flavors, due) = (Some(change?), true);
             }
             () = tokio::time::sleep_until(next), if due => {
-                said = told(app, app.backend.availabilities()).await?;
+                match told(app, app.backend.availabilities()).await {
+                    Ok(new) => said = new,
+                    // As with a watch that breaks: the next question may be answered.
+                    Err(failure) if failure.kind == Kind::Failed => app.talk.verbose(|| failure.message),
+                    Err(failure) => return Err(failure),
+                }
                 (asked, due) = (Some(Instant::now()), false);
             }
         }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{Page, Told};
 use crate::app::App;
 use crate::backend::{Change, Scope};
-use crate::failure::Result;
+use crate::failure::{Kind, Result};
 use crate::glance::Glance;
 use crate::output::live::Live;
 
@@ -56,7 +56,12 @@ pub(super) async fn run(app: &App, all: bool) -> Result<()> {
                 next = Some(soonest(asked));
             }
             () = until(next), if listed => {
-                told = Told::ask(app, all).await?;
+                match Told::ask(app, all).await {
+                    Ok(new) => told = new,
+                    // As with a watch that breaks: the next question may be answered.
+                    Err(failure) if failure.kind == Kind::Failed => app.talk.verbose(|| failure.message),
+                    Err(failure) => return Err(failure),
+                }
                 let now = Instant::now();
                 (asked, next) = (Some(now), told.somebody_waits().then_some(now + MOST));
             }
