@@ -51,7 +51,7 @@ pub fn story(server: &Glance, happened: &[Happening], now: Timestamp) -> Vec<Ste
                 Some(at) => booked_words(&admission, at, now),
                 None => queue_words(&admission, now),
             };
-            let news = format!("{:?} {:?}", admission.position, admission.message);
+            let news = format!("{:?} {:?} {}", admission.position, admission.message, admission.eta.is_some());
             steps.push(Step { news, ..Step::new("queue", Mark::Doing, text, since) });
         }
         Some(Phase::Starting) => {
