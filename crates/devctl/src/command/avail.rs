@@ -111,14 +111,14 @@ pub fn schedulable(status: &DevServerFlavorStatus) -> &'static str {
 pub fn table<'a>(flavors: impl Iterator<Item = &'a DevServerFlavor>, told: &Told, now: Timestamp) -> Table {
     let mut table = Table::new([
         Column::new("FLAVOR"),
-        Column::new("GPU").spare(3),
+        Column::new("GPU").spare(4),
         Column::new("FREE"),
         Column::new("TOTAL").spare(6),
         Column::new("ON ONE NODE").spare(5),
         Column::new("WHOLE NODES").wide(),
         Column::new("QUEUE").spare(1),
         Column::new("STARTS").spare(2),
-        Column::new("NOTE").spare(4).elastic(),
+        Column::new("NOTE").spare(3).elastic(),
     ]);
     for flavor in flavors {
         let status = flavor.status.clone().unwrap_or_default();

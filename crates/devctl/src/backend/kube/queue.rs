@@ -20,7 +20,8 @@ use super::Kube;
 use crate::backend::{Live, Scope, Silence};
 use crate::failure::Result;
 
-/// The leader answers from memory. Whoever waits longer waits for a connection to an operator that is gone.
+/// The leader answers from memory. Where nobody leads for a moment the client asks again; whoever waits longer than this
+/// waits for an operator that is gone.
 const LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]

@@ -37,14 +37,15 @@ impl From<&queue::Size> for Size {
     }
 }
 
-/// `1, 2 now; 4 ~40m; 8, 2×8 ~1h20m`: sizes with the same answer share it, and what can never start has none.
+/// `1, 2 now; 4 ~40m; 8, 2×8 ~1h20m`: sizes with the same answer share it. Those of which nobody can say it are left out
+/// here; what is in their way is in the JSON.
 pub fn words(sizes: &[queue::Size], now: Timestamp) -> String {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for size in sizes {
         let starts = match (&size.start.p50, size.start.now) {
             (_, true) => "now".to_owned(),
             (Some(half), false) => format!("~{}", until(half.0, now)),
-            (None, false) => "–".to_owned(),
+            (None, false) => continue,
         };
         let label = match (size.count, size.nodes) {
             (0, 1) => String::new(),
@@ -84,7 +85,7 @@ mod tests {
             size(8, 2, &later(9000)),
             size(8, 4, &json!({})),
         ]);
-        assert_eq!(said(&sizes), "1, 2 now; 4 ~40m; 8, 2×8 ~2h30m; 4×8 –");
+        assert_eq!(said(&sizes), "1, 2 now; 4 ~40m; 8, 2×8 ~2h30m");
         assert_eq!(said(&json!([size(0, 1, &now)])), "now");
     }
 }

@@ -20,10 +20,16 @@ async fn json(person: &Person, words: &[&str]) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&said.out)?)
 }
 
+/// An operator that has just begun takes a moment to lead.
+async fn until_it_answers(person: &Person) -> anyhow::Result<()> {
+    wait::until("the queue answers", LIMIT, async || json(person, &["queue"]).await.map(drop)).await
+}
+
 #[tokio::test]
 async fn whoever_waits_sees_when_it_is_their_turn_and_gets_it() -> anyhow::Result<()> {
     with_demo(async |demo| {
         let ada = Person::new(demo.cluster, "demo").await?;
+        until_it_answers(&ada).await?;
         let free = ada.say(&whole_node("first", &["--dry-run"])).await?;
         assert!(free.err.contains("It would start at once."), "{free:#?}");
         for name in ["first", "second"] {
@@ -86,6 +92,7 @@ async fn whoever_waits_sees_when_it_is_their_turn_and_gets_it() -> anyhow::Resul
 async fn a_booking_keeps_its_time() -> anyhow::Result<()> {
     with_demo(async |demo| {
         let ada = Person::new(demo.cluster, "demo").await?;
+        until_it_answers(&ada).await?;
         let asked = ada.say(&whole_node("meeting", &["--at", "+20m", "--dry-run"])).await?;
         assert!(asked.err.contains("Its booked time is promised"), "{asked:#?}");
         ada.good(&whole_node("meeting", &["--at", "+20m"])).await?;
