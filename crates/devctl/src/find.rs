@@ -37,13 +37,11 @@ pub async fn named(app: &App, typed: &str) -> Result<Glance> {
 
 /// A server by its whole name and nothing else: for programs, which would not notice that another one was meant.
 pub async fn whole(app: &App, name: &str) -> Result<Glance> {
-    match app.backend.glance(name).await? {
-        Some(found) => Ok(found),
-        None => {
-            let all = all(app).await?;
-            Err(no_server(name, nearest(name, all.iter().map(Glance::name))))
-        }
+    if let Some(found) = app.backend.glance(name).await? {
+        return Ok(found);
     }
+    let all = all(app).await?;
+    Err(no_server(name, nearest(name, all.iter().map(Glance::name))))
 }
 
 /// The only server that fits; with several, the person is asked, or told to say which.

@@ -14,13 +14,11 @@ use crate::output::time::{about, clock, within};
 
 /// The answer, or nothing; why there is none is said once.
 pub async fn told<T>(app: &App, answer: Answer<'_, Live<T>>) -> Result<Option<T>> {
-    Ok(match answer.await? {
-        Ok(told) => Some(told),
-        Err(silence) => {
-            app.talk.say_once(unasked(&silence));
-            None
-        }
-    })
+    Ok(heard(app, answer.await?))
+}
+
+pub fn heard<T>(app: &App, answer: Live<T>) -> Option<T> {
+    answer.map_err(|silence| app.talk.say_once(unasked(&silence))).ok()
 }
 
 pub fn unasked(silence: &Silence) -> String {

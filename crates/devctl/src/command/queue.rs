@@ -17,7 +17,7 @@ use crate::find;
 use crate::glance::Glance;
 use crate::output::time::{about, clock, since, within};
 use crate::output::{Column, Table};
-use crate::prospect::{freshen, told};
+use crate::prospect::{freshen, heard, told};
 use crate::view::Server;
 use everybody::Row;
 
@@ -51,18 +51,16 @@ impl Told {
         if !all {
             return Ok(Self { entries: told(app, app.backend.entries(Scope::Own)).await?, queues: None });
         }
-        // Whoever may not see everybody's servers is told who they are not.
-        if let Ok(entries) = app.backend.entries(Scope::Everybody).await? {
-            return Ok(Self { entries: Some(entries), queues: None });
+        let (everybody, own, queues) = tokio::try_join!(
+            app.backend.entries(Scope::Everybody),
+            app.backend.entries(Scope::Own),
+            app.backend.queues()
+        )?;
+        // Whoever may not see everybody's servers sees them without names.
+        match everybody {
+            Ok(entries) => Ok(Self { entries: Some(entries), queues: None }),
+            Err(_) => Ok(Self { entries: heard(app, own), queues: heard(app, queues) }),
         }
-        let (entries, queues) =
-            tokio::try_join!(told(app, app.backend.entries(Scope::Own)), told(app, app.backend.queues()))?;
-        Ok(Self { entries, queues })
-    }
-
-    fn somebody_waits(&self) -> bool {
-        let nameless = self.queues.iter().flatten().any(|queue| !queue.waiting.is_empty());
-        nameless || self.entries.iter().flatten().next().is_some()
     }
 }
 

@@ -32,12 +32,12 @@ pub(super) async fn run(app: &App, args: &Avail) -> Result<()> {
             }
             () = tokio::time::sleep_until(next), if due => {
                 match told(app, app.backend.availabilities()).await {
-                    Ok(new) => said = new,
+                    Ok(new) => (said, due) = (new, false),
                     // As with a watch that breaks: the next question may be answered.
                     Err(failure) if failure.kind == Kind::Failed => app.talk.verbose(|| failure.message),
                     Err(failure) => return Err(failure),
                 }
-                (asked, due) = (Some(Instant::now()), false);
+                asked = Some(Instant::now());
             }
         }
         let (Some(flavors), Some(_)) = (&flavors, asked) else { continue };

@@ -11,7 +11,7 @@ use crate::output::{Column, Table};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct View {
-    all: Kept,
+    all: Coverage,
     flavors: Vec<Flavor>,
 }
 
@@ -20,13 +20,13 @@ struct View {
 struct Flavor {
     flavor: String,
     #[serde(flatten)]
-    kept: Kept,
+    coverage: Coverage,
 }
 
 /// Shares are null where there is nothing to count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct Coverage {
     promises: u64,
     kept_p50: u64,
     kept_p90: u64,
@@ -59,12 +59,12 @@ fn view(queues: &[Queue]) -> View {
     });
     let flavor = |queue: &Queue| Flavor {
         flavor: queue.metadata.name.clone().unwrap_or_default(),
-        kept: Kept::from(queue.calibration),
+        coverage: Coverage::from(queue.calibration),
     };
-    View { all: Kept::from(sum), flavors: queues.iter().map(flavor).collect() }
+    View { all: Coverage::from(sum), flavors: queues.iter().map(flavor).collect() }
 }
 
-impl From<Calibration> for Kept {
+impl From<Calibration> for Coverage {
     fn from(of: Calibration) -> Self {
         let percent = |kept: u64| (of.promises > 0).then(|| (kept * 100 + of.promises / 2) / of.promises.max(1));
         Self {
@@ -80,7 +80,7 @@ impl From<Calibration> for Kept {
 fn table(view: &View) -> Table {
     let mut table =
         Table::new([Column::new("FLAVOR"), Column::new("WAITS"), Column::new("50 % KEPT"), Column::new("90 % KEPT")]);
-    let mut row = |name: &str, kept: &Kept| {
+    let mut row = |name: &str, kept: &Coverage| {
         let share = |count: u64, percent: Option<u64>| {
             percent.map_or_else(|| "no data yet".to_owned(), |percent| format!("{percent} % ({count})"))
         };
@@ -92,7 +92,7 @@ fn table(view: &View) -> Table {
         ]);
     };
     for flavor in &view.flavors {
-        row(&flavor.flavor, &flavor.kept);
+        row(&flavor.flavor, &flavor.coverage);
     }
     row("all", &view.all);
     table

@@ -29,9 +29,14 @@ pub(super) async fn run(app: &App, all: bool) -> Result<()> {
         if all { app.backend.watch_flavors() } else { futures_util::stream::pending().boxed() };
     let mut known: BTreeMap<String, Glance> = BTreeMap::new();
     let (mut listed, mut told, mut screen) = (false, Told::default(), Screen::default());
-    let mut next = Some(Instant::now());
-    let mut asked: Option<Instant> = None;
+    // When it was asked last, whether it is to be asked again for a change, and whether nobody waits.
+    let (mut asked, mut due, mut empty): (Option<Instant>, bool, bool) = (None, true, true);
     loop {
+        let next = match asked {
+            None => Some(Instant::now()),
+            Some(asked) if due => Some(asked + LEAST),
+            Some(asked) => (!empty).then_some(asked + MOST),
+        };
         tokio::select! {
             change = changes.next() => {
                 let Some(change) = change else { return Ok(()) };
@@ -49,21 +54,20 @@ pub(super) async fn run(app: &App, all: bool) -> Result<()> {
                         continue;
                     }
                 }
-                next = Some(soonest(asked));
+                due = true;
             }
             Some(flavors) = flavors.next() => {
                 flavors?;
-                next = Some(soonest(asked));
+                due = true;
             }
             () = until(next), if listed => {
                 match Told::ask(app, all).await {
-                    Ok(new) => told = new,
+                    Ok(new) => (told, due) = (new, false),
                     // As with a watch that breaks: the next question may be answered.
                     Err(failure) if failure.kind == Kind::Failed => app.talk.verbose(|| failure.message),
                     Err(failure) => return Err(failure),
                 }
-                let now = Instant::now();
-                (asked, next) = (Some(now), told.somebody_waits().then_some(now + MOST));
+                asked = Some(Instant::now());
             }
         }
         // What was never asked for is not shown as if nobody waited.
@@ -72,12 +76,9 @@ pub(super) async fn run(app: &App, all: bool) -> Result<()> {
         }
         let servers: Vec<Glance> = known.values().cloned().collect();
         let page = Page::new(&told, &servers, all, Timestamp::now());
+        empty = page.is_empty();
         screen.show(app, &page)?;
     }
-}
-
-fn soonest(asked: Option<Instant>) -> Instant {
-    asked.map_or_else(Instant::now, |asked| asked + LEAST)
 }
 
 async fn until(next: Option<Instant>) {

@@ -61,11 +61,10 @@ impl Oracle {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(format!("{API}{path}"), value);
     }
 
-    pub fn list(&self, path: &str, items: Value) {
-        self.answer(
-            path,
-            json!({"apiVersion": "queue.odc.dev/v1alpha1", "kind": "List", "metadata": {}, "items": items}),
-        );
+    pub fn list(&self, path: &str, items: impl Into<Value>) {
+        let mut list = json!({"apiVersion": "queue.odc.dev/v1alpha1", "kind": "List", "metadata": {}});
+        list["items"] = items.into();
+        self.answer(path, list);
     }
 
     /// Nobody answers that from now on.
