@@ -2,15 +2,17 @@
 //!
 //! What everybody may know of a flavor's queue names nobody ([`Queue`]). Who may read servers of a namespace may read
 //! their places there ([`QueueEntry`]), and when servers of each size would start ([`Availability`]); who may create
-//! servers there may ask the same about a particular one ([`DryRun`]). The
-//! API server decides that by its own roles before it passes a question on.
+//! servers there may ask the same about a particular one ([`DryRun`]), and administrators what other quotas would change
+//! ([`WhatIf`]). The API server decides that by its own roles before it passes a question on.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
-use crate::name::{FlavorName, TeamName};
-use crate::v1alpha1::Priority;
+use crate::name::{FlavorName, TeamName, UserName};
+use crate::v1alpha1::{Priority, Quota};
 
 pub const GROUP: &str = "queue.odc.dev";
 pub const VERSION: &str = "v1alpha1";
@@ -105,9 +107,15 @@ pub struct QueueEntry {
     #[serde(default)]
     pub nodes: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// Its place; nothing for a booking whose time has not come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<Time>,
+    /// The time it is booked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
     #[serde(default)]
     pub start: Start,
     /// The reasons are those of the condition Admitted.
@@ -146,6 +154,8 @@ pub struct DryRunSpec {
     pub priority: Option<Priority>,
     #[serde(default)]
     pub preemptible: bool,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
 }
@@ -162,4 +172,58 @@ pub struct DryRunStatus {
     /// What is in its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// What would change for those who wait, if quotas were other ones? Created to be answered, and never kept. Of the whole
+/// cluster, and so for whoever may change quotas.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIf {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    pub spec: WhatIfSpec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<WhatIfStatus>,
+}
+
+/// Whole quotas, as in the spec of a team or a user; whoever is not named keeps their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WhatIfSpec {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub teams: BTreeMap<TeamName, Quota>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub users: BTreeMap<UserName, Quota>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIfStatus {
+    /// How many wait, this way or the other.
+    pub waiting: u64,
+    /// Those who would start at another time, in the order of the queue.
+    #[serde(default)]
+    pub changes: Vec<Difference>,
+}
+
+/// A server that would start at another time. These are the planned starts, at which it starts at the latest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    pub namespace: String,
+    pub name: String,
+    #[serde(default)]
+    pub before: Planned,
+    #[serde(default)]
+    pub after: Planned,
+}
+
+/// A planned start: now, a time, or neither if nobody can say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Planned {
+    #[serde(default)]
+    pub now: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Time>,
 }

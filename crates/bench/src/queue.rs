@@ -14,6 +14,7 @@ use odc_tests::odc::{self, Operator};
 use odc_tests::{ControlPlane, wait, with_control_plane};
 use serde_json::json;
 
+use crate::Report;
 use crate::operator::{TOGETHER, memory, mib};
 
 const TEAMS: usize = 12;
@@ -49,7 +50,7 @@ fn requests() -> Vec<Request> {
 }
 
 /// As it stands in `docs/scheduling.md`.
-pub(crate) async fn run() -> anyhow::Result<String> {
+pub(crate) async fn run() -> anyhow::Result<Report> {
     with_control_plane(async |plane| {
         let directory = tempfile::tempdir()?;
         odc::install(&plane.client).await?;
@@ -57,7 +58,7 @@ pub(crate) async fn run() -> anyhow::Result<String> {
         let requests = requests();
         let work: usize = requests.iter().map(|request| request.devices * request.seconds).sum();
         let bound = work as f64 / (NODES * DEVICES) as f64;
-        let (began, cpu) = (Instant::now(), cpu(&operator)?);
+        let (began, before) = (Instant::now(), used(&operator)?);
         stream::iter(&requests)
             .map(Ok::<_, anyhow::Error>)
             .try_for_each_concurrent(TOGETHER, async |request| create(plane, request).await)
@@ -71,23 +72,23 @@ pub(crate) async fn run() -> anyhow::Result<String> {
         })
         .await?;
         let took = began.elapsed().as_secs_f64();
-        let spent = crate::queue::cpu(&operator)? - cpu;
+        let spent = used(&operator)? - before;
         let ratio = took / bound;
-        let mut report = String::new();
+        let mut text = String::new();
         writeln!(
-            report,
+            text,
             "{} requests of {TEAMS} teams at once, {NODES} nodes of {DEVICES} devices: the last is over after {took:.0} s; all \
              devices in use all the while would take {bound:.0} s. {ratio:.2} times the bound (goal: {MOST}).",
             requests.len()
         )?;
         writeln!(
-            report,
+            text,
             "The operator used {:.1} ms of CPU for each, for the whole of its life, and {:.1} MiB.\n",
             spent.as_secs_f64() * 1_000.0 / requests.len() as f64,
             mib(memory(&operator)?)
         )?;
-        anyhow::ensure!(ratio <= MOST, "{report}");
-        Ok(report)
+        let missed = (ratio > MOST).then(|| format!("the last is over after {ratio:.2} times the bound, not {MOST}"));
+        Ok(Report { text, missed: missed.into_iter().collect() })
     })
     .await
 }
@@ -153,8 +154,8 @@ async fn over(plane: &ControlPlane) -> anyhow::Result<usize> {
     Ok(servers.list_metadata(&ListParams::default().fields(&selector)).await?.items.len())
 }
 
-/// What it has used so far.
-fn cpu(operator: &Operator) -> anyhow::Result<Duration> {
+/// The CPU it has used so far.
+fn used(operator: &Operator) -> anyhow::Result<Duration> {
     let pid = operator.child.id().context("the operator runs")?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, rest) = stat.rsplit_once(')').context("a process has a name")?;

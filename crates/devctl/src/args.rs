@@ -15,6 +15,7 @@ mod create;
 mod examples;
 mod forgotten;
 mod global;
+pub mod moment;
 mod reach;
 mod servers;
 mod shared;
@@ -88,11 +89,11 @@ pub enum Verb {
     Edit(Box<Edit>),
     /// Say why a server is as it is
     Debug(Debug),
-    /// Show what is free right now
+    /// Show what is free right now, and when the rest would be
     Avail(Avail),
     /// Show what kinds of machines there are
     Flavors(Flavors),
-    /// Show which of your servers wait, and for what
+    /// Show who waits, where in the queue, for what and until when
     Queue(Queue),
     /// Show how full the cluster is, and what you hold
     Status(Status),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
+use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry, WhatIfSpec, WhatIfStatus};
 use odc_api::v1alpha1::{DevServer, DevServerFlavor};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -76,6 +77,13 @@ pub struct LogRequest {
 /// The container people work in.
 pub const SERVER_CONTAINER: &str = "dev";
 
+/// Why the queue does not answer for itself. What is known of it then is what statuses say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silence(pub String);
+
+/// What the queue says this moment, if it can be asked.
+pub type Live<T> = std::result::Result<T, Silence>;
+
 /// Kinds that administrators manage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -121,6 +129,17 @@ pub trait Backend: Send + Sync {
     fn flavors(&self) -> Answer<'_, Vec<DevServerFlavor>>;
     /// All flavors, then all again at every change.
     fn watch_flavors(&self) -> BoxStream<'static, Result<Vec<DevServerFlavor>>>;
+
+    /// Who waits for each flavor, without names, and how promises were kept.
+    fn queues(&self) -> Answer<'_, Live<Vec<Queue>>>;
+    /// The servers of a scope that wait, as they stand this moment.
+    fn entries(&self, scope: Scope) -> Answer<'_, Live<Vec<QueueEntry>>>;
+    /// When servers of the usual sizes would start.
+    fn availabilities(&self) -> Answer<'_, Live<Vec<Availability>>>;
+    /// When a server would start, and what is in its way. Fails where no such server can be had at all.
+    fn dry_run(&self, asked: DryRunSpec) -> Answer<'_, Live<DryRunStatus>>;
+    /// What other quotas would change for those who wait.
+    fn what_if(&self, asked: WhatIfSpec) -> Answer<'_, Live<WhatIfStatus>>;
 
     /// What happened to a server and its pods, oldest first.
     fn happenings<'a>(&'a self, server: &'a str) -> Answer<'a, Vec<Happening>>;

@@ -35,6 +35,13 @@ pub struct Spec {
     pub idle: Option<Idle>,
     pub home: Home,
     pub access: Access,
+    pub scheduling: Scheduling,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Scheduling {
+    pub not_before: Option<Time>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -126,6 +133,9 @@ pub struct Admission {
 pub struct Eta {
     pub p50: Time,
     pub p90: Time,
+    /// If everybody ahead stays as long as they may. Statuses do not have it.
+    #[serde(default)]
+    pub latest: Option<Time>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -252,6 +262,12 @@ impl Glance {
 
     pub fn ephemeral(&self) -> bool {
         self.spec.home.ephemeral.is_some()
+    }
+
+    /// The time it is booked for, while that has not come.
+    pub fn booked(&self, now: Timestamp) -> Option<Timestamp> {
+        let at = self.spec.scheduling.not_before.as_ref()?.0;
+        (at > now && matches!(self.phase(), Some(Phase::Pending | Phase::Queued))).then_some(at)
     }
 
     pub fn position(&self) -> Option<i64> {

@@ -18,6 +18,7 @@ pub mod output;
 pub mod page;
 pub mod panel;
 pub mod pick;
+pub mod prospect;
 pub mod remote;
 mod replace;
 pub mod reserve;

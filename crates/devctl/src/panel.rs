@@ -140,6 +140,9 @@ fn home(server: &Glance) -> String {
 }
 
 fn queue(server: &Glance, now: Timestamp) -> String {
+    if let Some(at) = server.booked(now) {
+        return crate::wait::booked_words(&server.status.admission.clone().unwrap_or_default(), at, now);
+    }
     let Some(admission) = server.status.admission.as_ref().filter(|_| server.position().is_some()) else {
         return String::new();
     };

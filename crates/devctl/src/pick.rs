@@ -5,16 +5,20 @@ pub mod choice;
 use std::fmt;
 use std::fmt::Display;
 
+use futures_util::future::try_join_all;
 use inquire::{Select, Text};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use odc_api::duration::Duration;
+use odc_api::queue::{DryRunSpec, Size};
 use odc_api::v1alpha1::DevServerFlavor;
 
 use crate::app::App;
 use crate::args::Request;
+use crate::command::avail::Told;
 use crate::failure::{Failure, Result};
 use crate::glance::Glance;
+use crate::prospect::told;
 use crate::talk::unanswered;
 use choice::{Count, Row};
 
@@ -53,14 +57,15 @@ pub struct Chosen {
 /// Asks for what was not said: the machine from what is free, how many, how long, a name.
 pub async fn create(app: &App, said: &Request, name: Option<&str>, all: bool) -> Result<Chosen> {
     let mut request = said.clone();
-    let flavors = app.backend.flavors().await?;
-    let flavor = match said.flavor.as_deref() {
-        Some(named) => crate::reserve::flavor_named(named, &flavors)?.clone(),
-        None => flavor(app, flavors, all).await?,
+    let (flavors, told) = look(app).await?;
+    let (flavor, told) = match said.flavor.as_deref() {
+        Some(named) => (crate::reserve::flavor_named(named, &flavors)?.clone(), told),
+        None => flavor(app, flavors, told, all).await?,
     };
     request.flavor = Some(flavor.name_any());
     if said.gpus.is_none() && said.nodes.is_none() && flavor.spec.device.is_some() {
-        let count = count(&flavor)?;
+        let sizes = sizes(app, &flavor, told).await?;
+        let count = count(&flavor, &sizes)?;
         (request.gpus, request.nodes) = (Some(count.gpus), Some(count.nodes));
     }
     if said.time.is_none() && said.hours.is_none() && (all || app.settings.create()?.lifetime.is_none()) {
@@ -73,15 +78,24 @@ pub async fn create(app: &App, said: &Request, name: Option<&str>, all: bool) ->
     Ok(Chosen { request, name })
 }
 
+async fn look(app: &App) -> Result<(Vec<DevServerFlavor>, Told)> {
+    tokio::try_join!(app.backend.flavors(), told(app, app.backend.availabilities()))
+}
+
 /// The table of what is free is the list to choose from.
-async fn flavor(app: &App, mut flavors: Vec<DevServerFlavor>, mut spot: bool) -> Result<DevServerFlavor> {
+async fn flavor(
+    app: &App,
+    mut flavors: Vec<DevServerFlavor>,
+    mut told: Told,
+    mut spot: bool,
+) -> Result<(DevServerFlavor, Told)> {
     let me = app.place().owner.clone();
     loop {
         if flavors.is_empty() {
             return Err(Failure::not_found("this cluster has no flavors")
                 .advise("An administrator makes them: devctl admin flavor apply."));
         }
-        let (title, rows) = choice::flavors(&flavors, me.as_deref(), spot, app.talk.width());
+        let (title, rows) = choice::flavors(&flavors, &told, me.as_deref(), spot, app.talk.width());
         let mut options: Vec<FlavorOption> = rows.into_iter().map(FlavorOption::Flavor).collect();
         if !spot && flavors.iter().any(|flavor| flavor.spec.spot) {
             options.push(FlavorOption::Spot);
@@ -90,10 +104,10 @@ async fn flavor(app: &App, mut flavors: Vec<DevServerFlavor>, mut spot: bool) ->
         // Two places for the mark of the chosen row.
         app.talk.say(format!("  {title}"));
         match select("Which machine?", options)?.1 {
-            FlavorOption::Refresh => flavors = app.backend.flavors().await?,
+            FlavorOption::Refresh => (flavors, told) = look(app).await?,
             FlavorOption::Spot => spot = true,
             FlavorOption::Flavor(Row { refusal: Some(refusal), .. }) => app.talk.say(refusal),
-            FlavorOption::Flavor(row) => return Ok(flavors.swap_remove(row.index)),
+            FlavorOption::Flavor(row) => return Ok((flavors.swap_remove(row.index), told)),
         }
     }
 }
@@ -114,8 +128,28 @@ impl Display for FlavorOption {
     }
 }
 
-fn count(flavor: &DevServerFlavor) -> Result<Count> {
-    let counts = choice::counts(flavor);
+/// When each size on offer would start. The queue says it of the usual ones by itself, and of others when asked.
+async fn sizes(app: &App, flavor: &DevServerFlavor, told: Told) -> Result<Vec<Size>> {
+    let name = flavor.name_any();
+    let Some(said) = told.into_iter().flatten().find(|told| told.metadata.name.as_ref() == Some(&name)) else {
+        return Ok(Vec::new());
+    };
+    let is_said = |size: &(u32, u32)| said.sizes.iter().any(|said| (said.count, said.nodes) == *size);
+    let missing = choice::offered(flavor).into_iter().filter(|size| !is_said(size));
+    let ask = |(count, nodes): (u32, u32)| {
+        let asked =
+            DryRunSpec { flavor: name.parse().ok(), count: Some(count), nodes: Some(nodes), ..DryRunSpec::default() };
+        async move {
+            let answer = app.backend.dry_run(asked).await?.ok();
+            Ok(answer.map(|answer| Size { count, nodes, start: answer.start, message: answer.message }))
+        }
+    };
+    let asked = try_join_all(missing.map(ask)).await?;
+    Ok(said.sizes.into_iter().chain(asked.into_iter().flatten()).collect())
+}
+
+fn count(flavor: &DevServerFlavor, sizes: &[Size]) -> Result<Count> {
+    let counts = choice::counts(flavor, sizes, Timestamp::now());
     Ok(select("How many GPUs?", counts)?.1)
 }
 

@@ -121,6 +121,12 @@ async fn make_room(app: &App, mut old: Glance) -> Result<()> {
 
 /// What would be sent, after the cluster has looked at it.
 pub async fn dry_run(app: &App, server: &DevServer) -> Result<()> {
+    would_be_taken(app, server).await?;
+    print(app, server)
+}
+
+/// Has the cluster look at it, and says that it would take it.
+pub async fn would_be_taken(app: &App, server: &DevServer) -> Result<()> {
     match app.backend.create(server, true).await {
         Err(failure) if failure.kind == Kind::Conflict => match app.backend.glance(&server.name_any()).await? {
             Some(old) if !old.ended() && !old.deleting() && !old.ending() => return Err(in_the_way(&old)),
@@ -129,6 +135,11 @@ pub async fn dry_run(app: &App, server: &DevServer) -> Result<()> {
         outcome => outcome.map(drop)?,
     }
     app.talk.say("Nothing was asked for: this is what would be, and the cluster would take it.");
+    Ok(())
+}
+
+/// As Kubernetes takes it.
+pub fn print(app: &App, server: &DevServer) -> Result<()> {
     match app.out.format {
         Format::Json => app.out.json(server),
         Format::Name => app.out.lines(vec![server.name_any()]),

@@ -1,6 +1,7 @@
 //! What is said to people beside the data: on standard error, and only as much as was asked for.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Instant;
 
@@ -21,6 +22,8 @@ pub struct Talk {
     yes: bool,
     no_input: bool,
     last_step: Cell<Instant>,
+    /// What need not be said again.
+    said: RefCell<BTreeSet<String>>,
 }
 
 impl Talk {
@@ -33,6 +36,7 @@ impl Talk {
             yes: global.yes,
             no_input: global.no_input || (!insists && unasked_by_variable()),
             last_step: Cell::new(Instant::now()),
+            said: RefCell::default(),
         }
     }
 
@@ -48,6 +52,13 @@ impl Talk {
         }
         // Nobody is there to be told that nobody is there.
         let _ = writeln!(anstream::stderr(), "{text}");
+    }
+
+    /// A line that is true for the rest of the command.
+    pub fn say_once(&self, text: String) {
+        if self.said.borrow_mut().insert(text.clone()) {
+            self.say(text);
+        }
     }
 
     pub fn verbose(&self, text: impl FnOnce() -> String) {

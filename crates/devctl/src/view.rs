@@ -6,6 +6,7 @@ mod activity;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use odc_api::v1alpha1::Phase;
 use serde::Serialize;
 
 pub use activity::Activity;
@@ -34,6 +35,8 @@ pub struct Server {
     /// What was asked for, and what the flavor's limits left of it.
     pub lifetime: Option<String>,
     pub granted_lifetime: Option<String>,
+    /// The time it is booked for, or was.
+    pub not_before: Option<Timestamp>,
     pub created_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
@@ -75,10 +78,12 @@ pub struct Queue {
     pub message: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Eta {
     pub p50: Timestamp,
     pub p90: Timestamp,
+    /// If everybody ahead stays as long as they may; only where the queue itself was asked.
+    pub latest: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -191,6 +196,7 @@ impl From<&Glance> for Server {
             desired: spec.desired.clone().unwrap_or_else(|| "Running".to_owned()),
             lifetime: spec.lifetime.map(|time| time.to_string()),
             granted_lifetime: status.lifetime.as_ref().map(|lifetime| lifetime.granted.to_string()),
+            not_before: time(&spec.scheduling.not_before),
             created_at: server.created(),
             started_at: time(&status.started_at),
             expires_at: time(&status.expires_at),
@@ -199,7 +205,11 @@ impl From<&Glance> for Server {
                 timeout: spec.idle.as_ref().and_then(|idle| idle.timeout).map(|time| time.to_string()),
                 action: spec.idle.as_ref().and_then(|idle| idle.action.clone()),
             },
-            queue: status.admission.as_ref().filter(|admission| admission.position.is_some()).map(Queue::from),
+            queue: status
+                .admission
+                .as_ref()
+                .filter(|admission| admission.position.is_some() || server.phase() == Some(Phase::Queued))
+                .map(Queue::from),
             hibernation: status
                 .hibernation
                 .as_ref()
@@ -243,10 +253,16 @@ impl From<&glance::Admission> for Queue {
         Self {
             position: admission.position,
             since: admission.queued_at.as_ref().map(|time| time.0),
-            eta: admission.eta.as_ref().map(|eta| Eta { p50: eta.p50.0, p90: eta.p90.0 }),
+            eta: admission.eta.as_ref().map(Eta::from),
             reason: admission.reason.clone(),
             message: admission.message.clone(),
         }
+    }
+}
+
+impl From<&glance::Eta> for Eta {
+    fn from(eta: &glance::Eta) -> Self {
+        Self { p50: eta.p50.0, p90: eta.p90.0, latest: eta.latest.as_ref().map(|time| time.0) }
     }
 }
 

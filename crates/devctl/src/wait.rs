@@ -4,6 +4,7 @@
 
 mod answer;
 mod outcome;
+mod place;
 mod stage;
 mod story;
 
@@ -11,15 +12,18 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
+use odc_api::queue::QueueEntry;
+use odc_api::v1alpha1::Phase;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use answer::{answered, until_gone};
-pub use story::queue_words;
+pub use story::{booked_words, queue_words};
 
 use crate::app::App;
 use crate::backend::{Change, Happening, Scope};
 use crate::failure::{Failure, Result};
 use crate::glance::Glance;
+use crate::prospect::{freshen, unasked};
 use stage::Stage;
 
 /// What Ctrl-C means.
@@ -87,12 +91,15 @@ impl Waiting<'_> {
         let mut changes = self.app.backend.watch(Scope::Own, Some(self.name));
         let mut happenings = self.app.backend.watch_happenings(self.name).fuse();
         let mut happened: Vec<Happening> = Vec::new();
+        let mut places = place::follow(&*self.app.backend);
+        let mut place: Vec<QueueEntry> = Vec::new();
         let (mut server, mut told): (Option<Glance>, bool) = (None, false);
         let mut stage = Stage::new(self.app, self.name, self.goal);
         let mut tick = tokio::time::interval(Duration::from_millis(100));
         let deadline = async { tokio::time::sleep(limit.unwrap_or(Duration::MAX / 4)).await };
         tokio::pin!(deadline);
         loop {
+            let queued = server.as_ref().is_some_and(|server| server.phase() == Some(Phase::Queued));
             let word = tokio::select! {
                 change = changes.next() => {
                     match change {
@@ -116,6 +123,14 @@ impl Waiting<'_> {
                     happened.extend(happening);
                     None
                 }
+                Some(said) = places.next(), if queued => {
+                    match said {
+                        Ok(Ok(entries)) => place = entries,
+                        Ok(Err(silence)) => stage.remark(&unasked(&silence)),
+                        Err(failure) => stage.trouble(&failure.message),
+                    }
+                    None
+                }
                 word = signals.next() => Some(word),
                 _ = tick.tick() => None,
                 () = &mut deadline => return Err(outcome::late(self.name, self.goal, server.as_ref())),
@@ -126,16 +141,19 @@ impl Waiting<'_> {
                     Heeded::Stop(failure) => return Err(failure),
                 }
             }
-            let Some(server) = &server else { continue };
+            let Some(mut server) = server.clone() else { continue };
+            if server.phase() == Some(Phase::Queued) {
+                freshen(&mut server, &place);
+            }
             let now = Timestamp::now();
-            let mut steps = story::story(server, &happened, now);
+            let mut steps = story::story(&server, &happened, now);
             steps.retain(|step| self.goal.concerns(step));
             stage.show(&steps, now);
-            match outcome::of(server, self.goal) {
+            match outcome::of(&server, self.goal) {
                 None => {}
                 Some(Ok(())) => {
                     stage.end();
-                    return Ok(server.clone());
+                    return Ok(server);
                 }
                 Some(Err(failure)) => {
                     stage.end();

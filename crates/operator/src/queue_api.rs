@@ -6,6 +6,7 @@
 //! certificate in [`identity`].
 
 mod announce;
+mod door;
 mod front;
 mod identity;
 mod live;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry};
+use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry, WhatIfSpec, WhatIfStatus};
 use tokio::sync::watch;
 
 use crate::context::Context;
@@ -29,6 +30,8 @@ const SERVICE: &str = "odc-queue";
 
 /// What the queue knows.
 pub trait Answers: Send + Sync + 'static {
+    /// Whether anything is known yet: a leader that has just begun has planned nothing.
+    fn are_there(&self) -> bool;
     fn queues(&self) -> Vec<Queue>;
     /// In one namespace, or in all.
     fn entries(&self, namespace: Option<&str>) -> Vec<QueueEntry>;
@@ -36,6 +39,8 @@ pub trait Answers: Send + Sync + 'static {
     fn availabilities(&self, namespace: &str, only: Option<&str>) -> Vec<Availability>;
     /// What would become of such a request, or in words why nobody can say.
     fn dry_run(&self, namespace: &str, asked: &DryRunSpec) -> Result<DryRunStatus, String>;
+    /// What other quotas would change, or in words why nobody can say.
+    fn what_if(&self, asked: WhatIfSpec) -> Result<WhatIfStatus, String>;
 }
 
 /// Whatever has to be known before anybody can be answered.

@@ -1,10 +1,14 @@
 //! The queue as it stands after a plan: when everybody who waits is expected to start, and questions to it that change
 //! nothing.
 
+mod what_if;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::Reason;
+
+pub use what_if::{Change, Planned, Quotas};
 
 use super::queue::told;
 use super::{Refusals, Server};
@@ -49,6 +53,11 @@ impl Outlook {
     pub(super) fn look(&mut self, waits: Vec<Wait>, policy: scheduler::Policy, at: i64) {
         self.etas = etas(&self.world, &mut self.forecast, &waits, &policy, at);
         (self.waits, self.policy, self.at) = (waits, policy, at);
+    }
+
+    /// Whether anybody has planned at all.
+    pub fn is_of_a_plan(&self) -> bool {
+        self.at != 0
     }
 
     pub(super) fn world(&self) -> &World {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::quantity::Quantity;
+use odc_api::v1alpha1::Quota;
 
 use super::revoke::{Held, Review};
 use super::room::Place;
@@ -175,14 +176,18 @@ fn granted_at(server: &Server) -> Option<i64> {
     server.admission.as_ref()?.granted_at.as_ref().map(|at| at.0.as_second())
 }
 
-pub(super) fn told_account(name: &str, account: &super::Account) -> Account {
-    let super::Account { quota, weight, borrow, .. } = account;
-    let limits = Limits {
+pub(super) fn limits(quota: &Quota) -> Limits {
+    Limits {
         servers: quota.servers,
         devices: quota.devices.map(i64::from),
         flavors: quota.flavors.iter().map(|(flavor, most)| (flavor.clone(), i64::from(*most))).collect(),
         cpu: quota.cpu.map(Quantity::nanos),
         memory: quota.memory.map(Quantity::nanos),
-    };
+    }
+}
+
+pub(super) fn told_account(name: &str, account: &super::Account) -> Account {
+    let super::Account { quota, weight, borrow, .. } = account;
+    let limits = limits(quota);
     Account { name: name.to_owned(), weight: *weight, limits, borrow: borrow.map(i64::from), used: None }
 }

@@ -180,6 +180,15 @@ impl World {
         self.teams.all().map(|(_, purse)| &purse.account)
     }
 
+    /// What was last told of a user, and of a team.
+    pub fn user(&self, name: &str) -> Option<&Account> {
+        self.users.named(name).map(|purse| &purse.account)
+    }
+
+    pub fn team(&self, name: &str) -> Option<&Account> {
+        self.teams.named(name).map(|purse| &purse.account)
+    }
+
     pub fn record(&self, flavor: &str) -> Option<&Record> {
         self.records.get(flavor)
     }

@@ -129,6 +129,12 @@ pub enum AdminTeam {
     /// Show the teams
     #[command(visible_alias = "ls")]
     List,
+    /// Say for whom another quota would change something in the queue, without changing it
+    WhatIf {
+        name: TeamName,
+        #[command(flatten)]
+        quota: QuotaArgs,
+    },
     /// Put users into a team
     Add {
         name: TeamName,

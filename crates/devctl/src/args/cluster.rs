@@ -24,6 +24,12 @@ pub struct Flavors {
 
 #[derive(Args, Debug)]
 pub struct Queue {
+    /// Everybody who waits; whose they are only where you may see it
+    #[arg(short, long)]
+    pub all: bool,
+    /// How well expected starts were kept so far
+    #[arg(long, conflicts_with_all = ["all", "watch"])]
+    pub calibration: bool,
     /// Go on, and show every change
     #[arg(short, long)]
     pub watch: bool,

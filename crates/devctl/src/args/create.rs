@@ -7,6 +7,7 @@ use odc_api::duration::Duration;
 use odc_api::name::{ObjectName, TeamName, UserName};
 use odc_api::quantity::Quantity;
 
+use super::moment::Moment;
 use super::value::{Assignment, Door, Hours, Mount, SecretAssignment};
 
 #[derive(Args, Debug)]
@@ -131,9 +132,9 @@ pub struct Request {
     /// Only on nodes with this label: NAME=VALUE; may be repeated
     #[arg(short = 'l', long = "node-label", value_name = "NAME=VALUE")]
     pub node_labels: Vec<Assignment>,
-    /// Not before this time, such as 2027-01-31T09:00:00Z
-    #[arg(long, value_name = "TIME")]
-    pub not_before: Option<jiff::Timestamp>,
+    /// Book it for this time: +2h, 15:00, 'tomorrow 9:00', 'tue 9:00', '2027-01-31 9:00' or 2027-01-31T09:00:00Z
+    #[arg(long, visible_alias = "not-before", value_name = "TIME")]
+    pub at: Option<Moment>,
 }
 
 #[derive(Args, Clone, Debug, Default)]

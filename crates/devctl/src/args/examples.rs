@@ -10,7 +10,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "create",
-        "devctl create                                   choose from what is free\ndevctl create box --flavor h100 --gpus 2 --time 4h\ndevctl create box --home-claim home             with a home that outlives it\ndevctl create train --flavor h100 --gpus 16 --distributed\ndevctl create ci --no-connect --wait -o name    in a script",
+        "devctl create                                   choose from what is free\ndevctl create box --flavor h100 --gpus 2 --time 4h\ndevctl create box --home-claim home             with a home that outlives it\ndevctl create train --flavor h100 --gpus 16 --distributed\ndevctl create big --flavor h100 --gpus 8 --time 3h --at 'tue 9:00'\ndevctl create big --flavor h100 --gpus 8 --dry-run     when would it start, and what is in its way?\ndevctl create ci --no-connect --wait -o name    in a script",
     ),
     (
         "list",
@@ -33,7 +33,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("debug", "devctl debug box\ndevctl debug box --logs"),
     ("avail", "devctl avail\ndevctl avail --watch h100"),
     ("flavors", "devctl flavors\ndevctl flavors -o wide"),
-    ("queue", "devctl queue\ndevctl queue --watch"),
+    (
+        "queue",
+        "devctl queue\ndevctl queue --watch\ndevctl queue --all\ndevctl queue --calibration   how well expected starts were kept",
+    ),
     ("status", "devctl status"),
     (
         "submit",
@@ -65,6 +68,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("admin team", "devctl admin team create vision --weight 2 --devices 16\ndevctl admin team add vision ada bob"),
     ("admin team create", "devctl admin team create vision --weight 2 --devices 16"),
     ("admin team list", "devctl admin team list"),
+    ("admin team what-if", "devctl admin team what-if vision --devices 12"),
     ("admin team add", "devctl admin team add vision ada bob"),
     ("admin team remove", "devctl admin team remove vision bob"),
     ("admin team delete", "devctl admin team delete vision"),

@@ -4,6 +4,7 @@
 mod admin;
 mod error;
 mod happening;
+mod queue;
 mod reach;
 mod servers;
 
@@ -13,10 +14,11 @@ use std::time::Duration;
 use ::kube::config::{KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
 use futures_util::stream::BoxStream;
+use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry, WhatIfSpec, WhatIfStatus};
 use odc_api::v1alpha1::{DevServer, DevServerFlavor};
 use serde_json::Value;
 
-use super::{Answer, Backend, Change, Happening, Kind, Lines, LogRequest, Login, Pipe, Place, Scope};
+use super::{Answer, Backend, Change, Happening, Kind, Lines, Live, LogRequest, Login, Pipe, Place, Scope};
 use crate::config::Target;
 use crate::failure::{Failure, Result, chain};
 use crate::glance::Glance;
@@ -178,6 +180,26 @@ impl Backend for Kube {
 
     fn watch_flavors(&self) -> BoxStream<'static, Result<Vec<DevServerFlavor>>> {
         self.flavor_changes()
+    }
+
+    fn queues(&self) -> Answer<'_, Live<Vec<Queue>>> {
+        Box::pin(self.queues_now())
+    }
+
+    fn entries(&self, scope: Scope) -> Answer<'_, Live<Vec<QueueEntry>>> {
+        Box::pin(self.entries_now(scope))
+    }
+
+    fn availabilities(&self) -> Answer<'_, Live<Vec<Availability>>> {
+        Box::pin(self.availabilities_now())
+    }
+
+    fn dry_run(&self, asked: DryRunSpec) -> Answer<'_, Live<DryRunStatus>> {
+        Box::pin(self.dry_run_now(asked))
+    }
+
+    fn what_if(&self, asked: WhatIfSpec) -> Answer<'_, Live<WhatIfStatus>> {
+        Box::pin(self.what_if_now(asked))
     }
 
     fn happenings<'a>(&'a self, server: &'a str) -> Answer<'a, Vec<Happening>> {

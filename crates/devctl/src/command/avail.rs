@@ -1,17 +1,22 @@
-//! `devctl avail`: what is free right now.
+//! `devctl avail`: what is free right now, and when servers of each size would start.
 
-use futures_util::StreamExt as _;
+mod starts;
+mod watch;
+
+use jiff::Timestamp;
 use kube::ResourceExt as _;
+use odc_api::queue;
 use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, Schedulable};
 use serde::Serialize;
 
 use crate::app::App;
 use crate::args::Avail;
 use crate::failure::Result;
-use crate::output::live::Live;
 use crate::output::style::{DIM, GREEN, PLAIN, RED, YELLOW};
 use crate::output::{Cell, Column, Table};
+use crate::prospect::told;
 use crate::reserve::flavor_named;
+use starts::Size;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -27,17 +32,22 @@ pub struct Availability {
     pub schedulable: String,
     pub maintenance: Option<String>,
     pub spot: bool,
+    /// When servers of the usual sizes would start; null if the queue cannot be asked.
+    pub starts: Option<Vec<Size>>,
 }
+
+/// What the queue said of each flavor; nothing if it cannot be asked.
+pub type Told = Option<Vec<queue::Availability>>;
 
 pub async fn run(app: &App, args: Avail) -> Result<()> {
     if args.watch {
-        return watch(app, &args).await;
+        return watch::run(app, &args).await;
     }
-    let flavors = app.backend.flavors().await?;
-    app.talk.step("reading flavors");
+    let (flavors, told) = tokio::try_join!(app.backend.flavors(), told(app, app.backend.availabilities()))?;
+    app.talk.step("reading flavors and asking the queue");
     let shown = chosen(&flavors, &args)?;
     let hidden = flavors.iter().any(|flavor| flavor.spec.spot) && !args.spot && args.flavors.is_empty();
-    print(app, &shown)?;
+    print(app, &shown, &told)?;
     if shown.is_empty() && !app.out.structured() {
         app.talk.say("There are no flavors. An administrator makes them: devctl admin flavor apply.");
     } else if hidden && !app.out.structured() {
@@ -53,30 +63,27 @@ fn chosen<'a>(flavors: &'a [DevServerFlavor], args: &Avail) -> Result<Vec<&'a De
     args.flavors.iter().map(|name| flavor_named(name, flavors)).collect()
 }
 
-fn print(app: &App, flavors: &[&DevServerFlavor]) -> Result<()> {
-    let views: Vec<Availability> = flavors.iter().map(|flavor| view(flavor)).collect();
+fn print(app: &App, flavors: &[&DevServerFlavor], told: &Told) -> Result<()> {
+    let views = views(flavors, told);
     if views.is_empty() && !app.out.structured() {
         return Ok(());
     }
-    app.out.show(&views, || views.iter().map(|view| view.flavor.clone()).collect(), || table(flavors.iter().copied()))
+    let names = || views.iter().map(|view| view.flavor.clone()).collect();
+    app.out.show(&views, names, || table(flavors.iter().copied(), told, Timestamp::now()))
 }
 
-async fn watch(app: &App, args: &Avail) -> Result<()> {
-    let mut changes = app.backend.watch_flavors();
-    let mut live = Live::default();
-    while let Some(flavors) = changes.next().await {
-        let flavors = flavors?;
-        let shown = chosen(&flavors, args)?;
-        if app.out.structured() {
-            print(app, &shown)?;
-        } else {
-            live.show(&app.out, &app.out.rendered(&table(shown.into_iter())))?;
-        }
-    }
-    Ok(())
+fn views(flavors: &[&DevServerFlavor], told: &Told) -> Vec<Availability> {
+    flavors.iter().map(|flavor| view(flavor, told)).collect()
 }
 
-pub fn view(flavor: &DevServerFlavor) -> Availability {
+/// What the queue said of this flavor.
+fn of<'a>(flavor: &DevServerFlavor, told: &'a Told) -> Option<&'a [queue::Size]> {
+    let name = flavor.metadata.name.as_deref();
+    let found = told.iter().flatten().find(|told| told.metadata.name.as_deref() == name);
+    found.map(|found| found.sizes.as_slice())
+}
+
+fn view(flavor: &DevServerFlavor, told: &Told) -> Availability {
     let status = flavor.status.clone().unwrap_or_default();
     Availability {
         flavor: flavor.name_any(),
@@ -88,6 +95,7 @@ pub fn view(flavor: &DevServerFlavor) -> Availability {
         schedulable: schedulable(&status).to_owned(),
         maintenance: flavor.spec.maintenance.as_ref().map(|pause| pause.message.clone()),
         spot: flavor.spec.spot,
+        starts: of(flavor, told).map(|sizes| sizes.iter().map(Size::from).collect()),
     }
 }
 
@@ -100,16 +108,17 @@ pub fn schedulable(status: &DevServerFlavorStatus) -> &'static str {
     }
 }
 
-pub fn table<'a>(flavors: impl Iterator<Item = &'a DevServerFlavor>) -> Table {
+pub fn table<'a>(flavors: impl Iterator<Item = &'a DevServerFlavor>, told: &Told, now: Timestamp) -> Table {
     let mut table = Table::new([
         Column::new("FLAVOR"),
-        Column::new("GPU").spare(3),
+        Column::new("GPU").spare(4),
         Column::new("FREE"),
         Column::new("TOTAL").spare(6),
-        Column::new("ON ONE NODE").spare(2),
+        Column::new("ON ONE NODE").spare(5),
         Column::new("WHOLE NODES").wide(),
         Column::new("QUEUE").spare(1),
-        Column::new("NOTE").spare(4).elastic(),
+        Column::new("STARTS").spare(2),
+        Column::new("NOTE").spare(3).elastic(),
     ]);
     for flavor in flavors {
         let status = flavor.status.clone().unwrap_or_default();
@@ -123,6 +132,7 @@ pub fn table<'a>(flavors: impl Iterator<Item = &'a DevServerFlavor>) -> Table {
             if gpus { number(status.largest_block) } else { String::new() }.into(),
             if gpus { number(status.whole_nodes_free) } else { String::new() }.into(),
             number(status.queue_length).into(),
+            of(flavor, told).map(|sizes| starts::words(sizes, now)).unwrap_or_default().into(),
             note(flavor, &status),
         ]);
     }

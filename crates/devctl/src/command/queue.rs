@@ -1,79 +1,123 @@
-//! `devctl queue`: which of your servers wait, where in the queue they are, and for what.
+//! `devctl queue`: who waits, where in the queue, for what and until when.
 
-use std::collections::BTreeMap;
+mod calibration;
+mod everybody;
+mod watch;
 
-use futures_util::StreamExt as _;
 use jiff::Timestamp;
+use odc_api::queue::{Queue as FlavorQueue, QueueEntry};
 use odc_api::v1alpha1::Phase;
+use serde::Serialize;
 
 use crate::app::App;
 use crate::args::Queue;
-use crate::backend::{Change, Scope};
+use crate::backend::Scope;
 use crate::failure::Result;
 use crate::find;
 use crate::glance::Glance;
-use crate::output::live::Live;
-use crate::output::time::{about, since};
+use crate::output::time::{about, clock, since, within};
 use crate::output::{Column, Table};
+use crate::prospect::{freshen, heard, told};
 use crate::view::Server;
+use everybody::Row;
 
 pub async fn run(app: &App, args: Queue) -> Result<()> {
-    if args.watch {
-        return watch(app).await;
+    if args.calibration {
+        return calibration::run(app).await;
     }
-    let waiting = sorted(find::all(app).await?);
-    app.talk.step("reading servers");
-    print(app, &waiting)?;
-    if waiting.is_empty() && !app.out.structured() {
-        app.talk.say("None of your servers waits.");
+    if args.watch {
+        return watch::run(app, args.all).await;
+    }
+    let (told, servers) = tokio::try_join!(Told::ask(app, args.all), find::all(app))?;
+    app.talk.step("asking the queue");
+    let page = Page::new(&told, &servers, args.all, Timestamp::now());
+    page.print(app)?;
+    if page.is_empty() && !app.out.structured() {
+        app.talk.say(page.nobody);
     }
     Ok(())
 }
 
-fn sorted(servers: impl IntoIterator<Item = Glance>) -> Vec<Glance> {
-    let mut waiting: Vec<Glance> = servers.into_iter().filter(|server| server.phase() == Some(Phase::Queued)).collect();
+/// What the queue said; nothing of what it could not be asked.
+#[derive(Default)]
+struct Told {
+    entries: Option<Vec<QueueEntry>>,
+    /// Of everybody, where their names may not be known.
+    queues: Option<Vec<FlavorQueue>>,
+}
+
+impl Told {
+    async fn ask(app: &App, all: bool) -> Result<Self> {
+        if !all {
+            return Ok(Self { entries: told(app, app.backend.entries(Scope::Own)).await?, queues: None });
+        }
+        let (everybody, own, queues) = tokio::try_join!(
+            app.backend.entries(Scope::Everybody),
+            app.backend.entries(Scope::Own),
+            app.backend.queues()
+        )?;
+        // Whoever may not see everybody's servers sees them without names.
+        match everybody {
+            Ok(entries) => Ok(Self { entries: Some(entries), queues: None }),
+            Err(_) => Ok(Self { entries: heard(app, own), queues: heard(app, queues) }),
+        }
+    }
+}
+
+/// What is shown, in every form.
+struct Page {
+    data: Data,
+    table: Table,
+    /// What is said where nobody waits.
+    nobody: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Data {
+    Own(Vec<Server>),
+    Everybody(Vec<Row>),
+}
+
+impl Page {
+    fn new(told: &Told, servers: &[Glance], all: bool, now: Timestamp) -> Self {
+        if all {
+            let rows = everybody::rows(told, servers);
+            return Self { table: everybody::table(&rows, now), data: Data::Everybody(rows), nobody: "Nobody waits." };
+        }
+        let waiting = own(told, servers);
+        let data = Data::Own(waiting.iter().map(Server::from).collect());
+        Self { data, table: table(&waiting, now), nobody: "None of your servers waits." }
+    }
+
+    fn is_empty(&self) -> bool {
+        match &self.data {
+            Data::Own(servers) => servers.is_empty(),
+            Data::Everybody(rows) => rows.is_empty(),
+        }
+    }
+
+    fn print(&self, app: &App) -> Result<()> {
+        if self.is_empty() && !app.out.structured() {
+            return Ok(());
+        }
+        let names = || match &self.data {
+            Data::Own(servers) => servers.iter().map(|server| server.name.clone()).collect(),
+            Data::Everybody(rows) => rows.iter().filter_map(|row| row.name.clone()).collect(),
+        };
+        app.out.show(&self.data, names, || self.table.clone())
+    }
+}
+
+/// A person's servers that wait, as the queue sees them now. First those that compete, then bookings.
+fn own(told: &Told, servers: &[Glance]) -> Vec<Glance> {
+    let waits = |server: &&Glance| server.phase() == Some(Phase::Queued);
+    let mut waiting: Vec<Glance> = servers.iter().filter(waits).cloned().collect();
+    for server in &mut waiting {
+        freshen(server, told.entries.as_deref().unwrap_or_default());
+    }
     waiting.sort_by_key(|server| (server.position().unwrap_or(i64::MAX), server.name().to_owned()));
     waiting
-}
-
-fn print(app: &App, waiting: &[Glance]) -> Result<()> {
-    if waiting.is_empty() && !app.out.structured() {
-        return Ok(());
-    }
-    let views: Vec<Server> = waiting.iter().map(Server::from).collect();
-    let names = || views.iter().map(|view| view.name.clone()).collect();
-    app.out.show(&views, names, || table(waiting, Timestamp::now()))
-}
-
-async fn watch(app: &App) -> Result<()> {
-    let mut changes = app.backend.watch(Scope::Own, None);
-    let mut known: BTreeMap<String, Glance> = BTreeMap::new();
-    let (mut listed, mut live) = (false, Live::default());
-    while let Some(change) = changes.next().await {
-        match change? {
-            Change::Relisted => (known, listed) = (BTreeMap::new(), false),
-            Change::Put(server) => {
-                known.insert(server.name().to_owned(), *server);
-            }
-            Change::Gone(server) => {
-                known.remove(server.name());
-            }
-            Change::Listed => listed = true,
-            Change::Interrupted(why) => app.talk.verbose(|| format!("The connection is made anew: {why}")),
-        }
-        if !listed {
-            continue;
-        }
-        let waiting = sorted(known.values().cloned());
-        if app.out.structured() {
-            print(app, &waiting)?;
-        } else {
-            let none = "None of your servers waits.\n".to_owned();
-            let text = if waiting.is_empty() { none } else { app.out.rendered(&table(&waiting, Timestamp::now())) };
-            live.show(&app.out, &text)?;
-        }
-    }
-    Ok(())
 }
 
 fn table(waiting: &[Glance], now: Timestamp) -> Table {
@@ -83,22 +127,40 @@ fn table(waiting: &[Glance], now: Timestamp) -> Table {
         Column::new("FLAVOR").spare(6),
         Column::new("GPUS").spare(7),
         Column::new("STARTS").spare(1),
+        Column::new("9 OF 10").spare(5),
         Column::new("WAITING").spare(3),
         Column::new("FOR").spare(4).elastic(),
     ]);
     for server in waiting {
         let admission = server.status.admission.clone().unwrap_or_default();
         let gpus = server.spec.count.map(|count| count * server.nodes()).filter(|count| *count > 0);
-        let eta = admission.eta.map(|eta| format!("in {}", about(eta.p50.0.as_second() - now.as_second())));
+        let booked = server.booked(now);
+        let place =
+            if booked.is_some() { Some("booked".to_owned()) } else { admission.position.map(|at| at.to_string()) };
+        let eta = admission.eta.as_ref().map(|eta| (eta.p50.0.as_second(), eta.p90.0.as_second()));
+        let [starts, most] = starts(booked, eta, now);
         table.row([
             server.name().into(),
-            admission.position.map(|place| place.to_string()).unwrap_or_default().into(),
+            place.unwrap_or_default().into(),
             server.flavor().unwrap_or_default().into(),
             gpus.map(|count| count.to_string()).unwrap_or_default().into(),
-            eta.unwrap_or_default().into(),
+            starts.into(),
+            most.into(),
             admission.queued_at.map(|time| since(time.0, now)).unwrap_or_default().into(),
             admission.message.unwrap_or_default().into(),
         ]);
     }
     table
+}
+
+/// When half and when nine of ten such waits end, or the time that was booked.
+fn starts(booked: Option<Timestamp>, eta: Option<(i64, i64)>, now: Timestamp) -> [String; 2] {
+    match (booked, eta) {
+        (Some(at), _) => [clock(at, now), String::new()],
+        (None, None) => [String::new(), String::new()],
+        (None, Some((half, most))) => {
+            let left = |second: i64| second - now.as_second();
+            [format!("in {}", about(left(half))), format!("within {}", within(left(most)))]
+        }
+    }
 }

@@ -50,6 +50,12 @@ pub fn about(seconds: i64) -> String {
     }
 }
 
+/// What is at most so long: `3 h`, `a minute`.
+pub fn within(seconds: i64) -> String {
+    let text = about(seconds);
+    text.strip_prefix("about ").map_or_else(|| "a minute".to_owned(), str::to_owned)
+}
+
 pub fn whole_seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_std().as_secs()).unwrap_or(i64::MAX)
 }
@@ -87,5 +93,6 @@ mod tests {
         ] {
             assert_eq!(about(seconds), text, "{seconds}");
         }
+        assert_eq!((within(10), within(10_800)), ("a minute".to_owned(), "3 h".to_owned()));
     }
 }

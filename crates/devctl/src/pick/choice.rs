@@ -5,12 +5,14 @@ use std::fmt;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use odc_api::duration::Duration;
+use odc_api::queue::Size;
 use odc_api::v1alpha1::DevServerFlavor;
 
 use crate::command::avail;
 use crate::command::list;
 use crate::glance::Glance;
 use crate::output::harmless;
+use crate::prospect::in_short;
 
 /// A line to choose, and why it cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +33,15 @@ impl fmt::Display for Row {
 const MARGIN: usize = 4;
 
 /// A title and a line for each flavor, aligned.
-pub fn flavors(flavors: &[DevServerFlavor], me: Option<&str>, spot: bool, width: usize) -> (String, Vec<Row>) {
+pub fn flavors(
+    flavors: &[DevServerFlavor],
+    told: &avail::Told,
+    me: Option<&str>,
+    spot: bool,
+    width: usize,
+) -> (String, Vec<Row>) {
     let shown: Vec<usize> = (0..flavors.len()).filter(|index| spot || !flavors[*index].spec.spot).collect();
-    let table = avail::table(shown.iter().map(|index| &flavors[*index]));
+    let table = avail::table(shown.iter().map(|index| &flavors[*index]), told, Timestamp::now());
     let text = plain(&table.render(false, true, Some(width.saturating_sub(MARGIN))));
     let mut lines = text.lines();
     let title = lines.next().unwrap_or_default().to_owned();
@@ -89,31 +97,46 @@ impl fmt::Display for Count {
 /// The largest gang that is offered; larger ones are asked for with flags.
 const MOST_NODES: u32 = 6;
 
-/// What a flavor offers, each with whether it would start now. When it would start otherwise nobody in this mode knows,
-/// so nothing is promised.
-pub fn counts(flavor: &DevServerFlavor) -> Vec<Count> {
+/// The sizes a flavor offers: GPUs on each node, and nodes.
+pub fn offered(flavor: &DevServerFlavor) -> Vec<(u32, u32)> {
     let Some(device) = &flavor.spec.device else { return Vec::new() };
+    let mut counts: Vec<u32> = if device.counts.is_empty() { powers(device.per_node) } else { device.counts.clone() };
+    counts.sort_unstable();
+    let total = flavor.status.as_ref().and_then(|status| status.total).unwrap_or(0);
+    let nodes = total / i64::from(device.per_node);
+    let gangs = (2..=MOST_NODES).filter(|size| i64::from(*size) <= nodes).map(|nodes| (device.per_node, nodes));
+    counts.into_iter().map(|count| (count, 1)).chain(gangs).collect()
+}
+
+/// What a flavor offers, each with when it would start. What the queue did not say is judged by what is free, and
+/// nothing is promised.
+pub fn counts(flavor: &DevServerFlavor, said: &[Size], now: Timestamp) -> Vec<Count> {
+    let count = |(gpus, nodes): (u32, u32)| {
+        let size = said.iter().find(|size| (size.count, size.nodes) == (gpus, nodes));
+        let remark = size.map_or_else(|| by_status(flavor, gpus, nodes), |size| by_queue(size, now));
+        Count { gpus, nodes, remark }
+    };
+    offered(flavor).into_iter().map(count).collect()
+}
+
+fn by_queue(size: &Size, now: Timestamp) -> String {
+    match in_short(&size.start, now) {
+        Some(_) if size.start.now => "free now".to_owned(),
+        Some(starts) => starts,
+        // What never starts says why.
+        None => size.message.clone().unwrap_or_else(|| "nobody knows when".to_owned()),
+    }
+}
+
+fn by_status(flavor: &DevServerFlavor, gpus: u32, nodes: u32) -> String {
     let status = flavor.status.clone().unwrap_or_default();
-    let block = status.largest_block.unwrap_or(0);
-    let mut offered: Vec<u32> = if device.counts.is_empty() { powers(device.per_node) } else { device.counts.clone() };
-    offered.sort_unstable();
-    let single = offered.into_iter().map(|gpus| {
-        let remark = if i64::from(gpus) <= block {
-            "free now".to_owned()
-        } else if status.free.unwrap_or(0) >= i64::from(gpus) {
-            "waits: enough are free, but not on one node".to_owned()
-        } else {
-            waits(status.free, status.queue_length)
-        };
-        Count { gpus, nodes: 1, remark }
-    });
-    let nodes = status.total.unwrap_or(0) / i64::from(device.per_node);
-    let gangs = (2..=MOST_NODES).filter(move |size| i64::from(*size) <= nodes).map(|nodes| {
-        let free = i64::from(nodes) <= status.whole_nodes_free.unwrap_or(0);
-        let remark = if free { "free now".to_owned() } else { waits(status.free, status.queue_length) };
-        Count { gpus: device.per_node, nodes, remark }
-    });
-    single.chain(gangs).collect()
+    let (free, block, whole) = (status.free.unwrap_or(0), status.largest_block, status.whole_nodes_free);
+    match nodes {
+        1 if i64::from(gpus) <= block.unwrap_or(0) => "free now".to_owned(),
+        1 if free >= i64::from(gpus) => "waits: enough are free, but not on one node".to_owned(),
+        2.. if i64::from(nodes) <= whole.unwrap_or(0) => "free now".to_owned(),
+        _ => waits(status.free, status.queue_length),
+    }
 }
 
 fn waits(free: Option<i64>, queue: Option<i64>) -> String {
@@ -180,6 +203,8 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use odc_api::queue::Start;
     use odc_api::v1alpha1::{DevServerFlavorStatus, Maintenance};
 
     use super::*;
@@ -198,7 +223,29 @@ mod tests {
     }
 
     fn said(flavor: &DevServerFlavor) -> Vec<String> {
-        counts(flavor).iter().map(ToString::to_string).collect()
+        counts(flavor, &[], Timestamp::UNIX_EPOCH).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn counts_say_when_they_would_start_where_the_queue_does() {
+        let later = |seconds| Time(Timestamp::from_second(seconds).unwrap());
+        let size = |count, nodes, start, message: Option<&str>| Size {
+            count,
+            nodes,
+            start,
+            message: message.map(str::to_owned),
+        };
+        let sizes = [
+            size(1, 1, Start { now: true, ..Start::default() }, None),
+            size(4, 1, Start { p50: Some(later(4800)), ..Start::default() }, Some("None is free.")),
+            size(8, 2, Start::default(), Some("No node has more than 4.")),
+        ];
+        let all = counts(&gpu(6, 3, 0, 0), &sizes, Timestamp::UNIX_EPOCH);
+        let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+        assert_eq!(all[0], "1                 free now");
+        assert_eq!(all[2], "4                 in about 1 h 20 m");
+        assert_eq!(all[3], "8                 waits: 6 free", "it was not said");
+        assert_eq!(all[4], "16 on 2 nodes     No node has more than 4.");
     }
 
     #[test]
@@ -210,7 +257,7 @@ mod tests {
         assert_eq!(all[4], "16 on 2 nodes     waits: 6 free");
         assert_eq!(said(&gpu(0, 0, 0, 3))[0], "1                 waits: 0 free, 3 before you");
         assert_eq!(said(&gpu(16, 8, 2, 0)).last().unwrap(), "16 on 2 nodes     free now");
-        assert!(counts(&DevServerFlavor::test_cpu()).is_empty());
+        assert!(said(&DevServerFlavor::test_cpu()).is_empty());
     }
 
     #[test]
@@ -219,7 +266,7 @@ mod tests {
         paused.spec.maintenance =
             Some(Maintenance { message: "New drivers.".into(), allow: vec!["bob".parse().unwrap()] });
         let all = [paused];
-        let refusal = |me| flavors(&all, Some(me), false, 80).1[0].refusal.clone();
+        let refusal = |me| flavors(&all, &None, Some(me), false, 80).1[0].refusal.clone();
         assert_eq!(refusal("ada").as_deref(), Some("flavor-gpu is in maintenance: New drivers."));
         assert_eq!(refusal("bob"), None);
     }
@@ -229,8 +276,8 @@ mod tests {
         let mut spot = gpu(8, 8, 1, 0);
         spot.spec.spot = true;
         let all = [DevServerFlavor::test_cpu(), spot];
-        assert_eq!(flavors(&all, None, false, 80).1.len(), 1);
-        assert_eq!(flavors(&all, None, true, 80).1.iter().map(|row| row.index).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(flavors(&all, &None, None, false, 80).1.len(), 1);
+        assert_eq!(flavors(&all, &None, None, true, 80).1.iter().map(|row| row.index).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub fn plan(
             priority: request.priority.map(priority),
             preemptible: request.preemptible,
             node_labels: request.node_labels.iter().map(|label| (label.name.clone(), label.value.clone())).collect(),
-            not_before: request.not_before.map(Time),
+            not_before: request.at.map(|moment| Time(moment.0)),
         },
     };
     Ok(Plan { spec, remarks })

@@ -43,7 +43,7 @@ impl<'a> Stage<'a> {
             Some(board) => board.show(steps, now),
             None => {
                 for step in steps {
-                    if self.said.insert(format!("{:?} {}", step.mark, step.text)) {
+                    if self.said.insert(format!("{:?} {}", step.mark, step.news)) {
                         self.talk.say(format!("{}: {}", self.name, step.text));
                     }
                 }
@@ -53,11 +53,15 @@ impl<'a> Stage<'a> {
 
     /// The connection broke; waiting goes on.
     pub fn trouble(&mut self, why: &str) {
-        let text = format!("{}: the cluster does not answer ({why}); trying again", self.name);
-        if self.said.insert(text.clone()) {
+        self.remark(&format!("{}: the cluster does not answer ({why}); trying again", self.name));
+    }
+
+    /// Something that is said once, beside what is shown.
+    pub fn remark(&mut self, text: &str) {
+        if self.said.insert(text.to_owned()) {
             match &self.board {
-                Some(board) => board.all.suspend(|| self.talk.say(&text)),
-                None => self.talk.say(&text),
+                Some(board) => board.all.suspend(|| self.talk.say(text)),
+                None => self.talk.say(text),
             }
         }
     }

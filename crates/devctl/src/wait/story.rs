@@ -5,7 +5,8 @@ use odc_api::v1alpha1::Phase;
 
 use crate::backend::Happening;
 use crate::glance::{Admission, Glance};
-use crate::output::time::about;
+use crate::output::time::{clock, until};
+use crate::prospect::in_words;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
@@ -21,13 +22,16 @@ pub struct Step {
     pub key: String,
     pub mark: Mark,
     pub text: String,
+    /// What of it is worth a line of its own where lines cannot be drawn over: that time passes is not.
+    pub news: String,
     /// Since when it has been going on.
     pub since: Option<Timestamp>,
 }
 
 impl Step {
     fn new(key: &str, mark: Mark, text: impl Into<String>, since: Option<Timestamp>) -> Self {
-        Self { key: key.to_owned(), mark, text: text.into(), since }
+        let text = text.into();
+        Self { key: key.to_owned(), mark, news: text.clone(), text, since }
     }
 }
 
@@ -43,7 +47,12 @@ pub fn story(server: &Glance, happened: &[Happening], now: Timestamp) -> Vec<Ste
         Some(Phase::Queued) => {
             let admission = server.status.admission.clone().unwrap_or_default();
             let since = entered(Phase::Queued).or(begun);
-            steps.push(Step::new("queue", Mark::Doing, queue_words(&admission, now), since));
+            let text = match server.booked(now) {
+                Some(at) => booked_words(&admission, at, now),
+                None => queue_words(&admission, now),
+            };
+            let news = format!("{:?} {:?} {}", admission.position, admission.message, admission.eta.is_some());
+            steps.push(Step { news, ..Step::new("queue", Mark::Doing, text, since) });
         }
         Some(Phase::Starting) => {
             steps.push(granted(server));
@@ -194,10 +203,15 @@ pub fn queue_words(admission: &Admission, now: Timestamp) -> String {
     let place = admission
         .position
         .map_or_else(|| "in the queue".to_owned(), |position| format!("place {position} in the queue"));
-    let eta =
-        admission.eta.as_ref().map(|eta| format!(", starts in {}", about(eta.p50.0.as_second() - now.as_second())));
+    let eta = admission.eta.as_ref().map(|eta| format!(", starts {}", in_words(eta, now)));
     let why = admission.message.as_ref().map(|message| format!(": {}", message.trim_end_matches('.')));
     format!("{place}{}{}", eta.unwrap_or_default(), why.unwrap_or_default())
+}
+
+/// A booking whose time has not come, and what the queue says to it.
+pub fn booked_words(admission: &Admission, at: Timestamp, now: Timestamp) -> String {
+    let why = admission.message.as_ref().map(|message| format!(": {}", message.trim_end_matches('.')));
+    format!("booked for {} (in {}){}", clock(at, now), until(at, now), why.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -249,7 +263,33 @@ mod tests {
         );
         admission["eta"] = json!({"p50": at(1000 + 2400).to_string(), "p90": at(9000).to_string()});
         let told = told(&json!({"phase": "Queued", "admission": admission}), 1, &[]);
-        assert_eq!(told, ["… place 3 in the queue, starts in about 40 m: 5 of 8 devices are free"]);
+        assert_eq!(
+            told,
+            [
+                "… place 3 in the queue, starts in about 40 m (nine of ten start within 2 h 13 m): 5 of 8 devices are free"
+            ]
+        );
+    }
+
+    #[test]
+    fn that_time_passes_is_no_news() {
+        let admission = json!({"position": 3, "eta": {"p50": at(5000).to_string(), "p90": at(9000).to_string()}});
+        let server = json!({"metadata": {"name": "box"}, "spec": {"home": {}},
+            "status": {"phase": "Queued", "admission": admission}});
+        let server: Glance = serde_json::from_value(server).unwrap();
+        let step = |second| story(&server, &[], at(second)).remove(0);
+        assert_ne!(step(1000).text, step(2000).text);
+        assert_eq!(step(1000).news, step(2000).news);
+    }
+
+    #[test]
+    fn a_booking_says_its_time_and_whether_it_is_promised() {
+        let status = json!({"phase": "Queued", "admission": {"message": "It is promised."}});
+        let server = json!({"metadata": {"name": "box"}, "status": status,
+            "spec": {"home": {}, "scheduling": {"notBefore": at(8200).to_string()}}});
+        let server: Glance = serde_json::from_value(server).unwrap();
+        let text = story(&server, &[], at(1000)).remove(0).text;
+        assert!(text.starts_with("booked for ") && text.ends_with(" (in 2h): It is promised"), "{text}");
     }
 
     #[test]

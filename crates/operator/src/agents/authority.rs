@@ -18,7 +18,7 @@ use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{PrivateKey, PublicKey};
 
 use crate::context::Context;
-use crate::kept_secret;
+use crate::kept_secret::{self, Worth};
 
 pub const SECRET: &str = "odc-control-ca";
 const SIGNS: &str = "ca";
@@ -115,8 +115,8 @@ fn make(ctx: &Context) -> anyhow::Result<Secret> {
     known.map_or_else(Authority::fresh, |known| Ok((*known).clone()))?.secret()
 }
 
-/// One that cannot be used changes nothing.
-fn learn(ctx: &Context, secret: &Secret) {
+/// One that cannot be used changes nothing: agents trust the one we know, and would not know another.
+fn learn(ctx: &Context, secret: &Secret) -> Worth {
     match Authority::of(secret) {
         Ok(authority) => {
             ctx.authority.send_replace(Known::Usable(Arc::new(authority)));
@@ -139,6 +139,7 @@ fn learn(ctx: &Context, secret: &Secret) {
             );
         }
     }
+    Worth::Kept
 }
 
 #[cfg(test)]

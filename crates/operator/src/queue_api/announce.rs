@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use k8s_openapi::{ByteString, Resource as _};
 use kube::api::{Api, Patch, PatchParams};
@@ -18,8 +18,12 @@ use crate::context::Context;
 use crate::request::in_time;
 use crate::requeue::back_off;
 
-/// Nobody but us and an administrator writes these, so they are compared rarely.
-const LOOK_AGAIN: Duration = Duration::from_secs(600);
+/// Nobody but us and an administrator writes these. While they are wrong the API is not available, and no namespace can be
+/// deleted.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+
+/// By this Kubernetes knows which Service endpoints belong to.
+const OF_SERVICE: &str = "kubernetes.io/service-name";
 
 pub(super) async fn run(ctx: Arc<Context>, at: SocketAddr, mut known: watch::Receiver<Known>) {
     let mut failures = 0;
@@ -90,20 +94,36 @@ fn endpoints(at: SocketAddr) -> Value {
     json!({
         "apiVersion": EndpointSlice::API_VERSION, "kind": EndpointSlice::KIND,
         "metadata": {"name": SERVICE, "labels": {
-            "kubernetes.io/service-name": SERVICE,
+            OF_SERVICE: SERVICE,
             "endpointslice.kubernetes.io/managed-by": "odc-operator",
             label::MANAGED_BY: "odc-operator",
         }},
-        "addressType": if at.is_ipv4() { "IPv4" } else { "IPv6" },
+        "addressType": address_type(at),
         "endpoints": [{"addresses": [at.ip().to_string()], "conditions": {"ready": true}}],
         "ports": [{"name": "", "port": at.port(), "protocol": "TCP"}],
     })
 }
 
+const fn address_type(at: SocketAddr) -> &'static str {
+    if at.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// Whether it says of our Service, and of nothing else, that we answer.
 fn leads_to(slice: &EndpointSlice, at: SocketAddr) -> bool {
-    let ours = |addresses: &[String]| addresses == [at.ip().to_string()];
-    matches!(slice.endpoints.as_slice(), [only] if ours(&only.addresses))
-        && matches!(slice.ports.as_deref(), Some([only]) if only.port == Some(at.port().into()))
+    let of_service = slice.metadata.labels.as_ref().and_then(|labels| labels.get(OF_SERVICE));
+    let ready = |endpoint: &Endpoint| {
+        let conditions = endpoint.conditions.clone().unwrap_or_default();
+        conditions.ready != Some(false) && conditions.serving != Some(false) && conditions.terminating != Some(true)
+    };
+    let is_us = |endpoint: &Endpoint| endpoint.addresses == [at.ip().to_string()] && ready(endpoint);
+    let is_ours = |port: &EndpointPort| {
+        let plain = port.name.as_deref().unwrap_or_default().is_empty();
+        plain && port.port == Some(at.port().into()) && port.protocol.as_deref().is_none_or(|kind| kind == "TCP")
+    };
+    of_service.is_some_and(|service| service == SERVICE)
+        && slice.address_type == address_type(at)
+        && matches!(slice.endpoints.as_slice(), [only] if is_us(only))
+        && matches!(slice.ports.as_deref(), Some([only]) if is_ours(only))
 }
 
 #[cfg(test)]
@@ -117,5 +137,26 @@ mod tests {
         assert!(leads_to(&slice, at));
         assert!(!leads_to(&slice, "10.1.2.4:9444".parse().unwrap()));
         assert!(!leads_to(&slice, "10.1.2.3:9445".parse().unwrap()));
+    }
+
+    #[test]
+    fn whatever_keeps_the_api_server_from_finding_us_is_seen() {
+        let at: SocketAddr = "10.1.2.3:9444".parse().unwrap();
+        for (pointer, value) in [
+            ("/metadata/labels/kubernetes.io~1service-name", json!("other")),
+            ("/metadata/labels", json!({})),
+            ("/addressType", json!("IPv6")),
+            ("/endpoints", json!([])),
+            ("/endpoints/0/addresses", json!(["10.1.2.3", "10.1.2.4"])),
+            ("/endpoints/0/conditions/ready", json!(false)),
+            ("/endpoints/0/conditions", json!({"serving": false})),
+            ("/endpoints/0/conditions", json!({"terminating": true})),
+            ("/ports/0/name", json!("https")),
+            ("/ports/0/protocol", json!("UDP")),
+        ] {
+            let mut slice = endpoints(at);
+            *slice.pointer_mut(pointer).unwrap() = value;
+            assert!(!leads_to(&serde_json::from_value(slice).unwrap(), at), "{pointer}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Whose word we take: that of the API server's front proxy, by the certificate the cluster says it has.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -30,6 +31,8 @@ pub struct Front {
     /// Any, if none is named.
     names: Vec<String>,
     user_headers: Vec<String>,
+    /// As it was read, to tell whether another one is the same.
+    data: BTreeMap<String, String>,
 }
 
 /// The person on whose behalf the front proxy asks.
@@ -37,7 +40,7 @@ pub struct Front {
 pub struct Caller(pub String);
 
 impl Front {
-    fn of(config: &ConfigMap) -> anyhow::Result<Self> {
+    pub(super) fn of(config: &ConfigMap) -> anyhow::Result<Self> {
         let text = |key: &str| config.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
         let list = |key: &str| -> anyhow::Result<Vec<String>> {
             text(key).map_or(Ok(vec![]), |text| serde_json::from_str(text).with_context(|| format!("reading {key}")))
@@ -50,7 +53,8 @@ impl Front {
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().context("the front proxy's authority")?;
         let user_headers = list("requestheader-username-headers")?;
         anyhow::ensure!(!user_headers.is_empty(), "it does not say in which header the person's name stands");
-        Ok(Self { verifier, names: list("requestheader-allowed-names")?, user_headers })
+        let names = list("requestheader-allowed-names")?;
+        Ok(Self { verifier, names, user_headers, data: config.data.clone().unwrap_or_default() })
     }
 
     pub fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
@@ -82,7 +86,15 @@ pub(super) async fn follow(ctx: Arc<Context>, known: Arc<watch::Sender<Known>>) 
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::InitApply(config) | Event::Apply(config)) => match Front::of(&config) {
-                Ok(front) => known.send_modify(|known| known.front = Some(Arc::new(front))),
+                Ok(front) => {
+                    known.send_if_modified(|known| {
+                        let news = known.front.as_ref().is_none_or(|old| old.data != front.data);
+                        if news {
+                            known.front = Some(Arc::new(front));
+                        }
+                        news
+                    });
+                }
                 Err(error) => tracing::error!(
                     error = format!("{error:#}"),
                     "ConfigMap {NAMESPACE}/{CONFIG_MAP} cannot be used; the last one that could stays"
@@ -107,7 +119,7 @@ mod tests {
         params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap()
     }
 
-    fn config(change: impl FnOnce(&mut std::collections::BTreeMap<String, String>)) -> ConfigMap {
+    fn config(change: impl FnOnce(&mut BTreeMap<String, String>)) -> ConfigMap {
         let mut data = [
             ("requestheader-client-ca-file", certificate("authority").pem()),
             ("requestheader-allowed-names", r#"["front-proxy-client"]"#.into()),

@@ -5,10 +5,13 @@ use std::sync::{Arc, PoisonError};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use odc_api::name::FlavorName;
-use odc_api::queue::{Availability, Calibration, DryRunSpec, DryRunStatus, Queue, QueueEntry, Size, Start, Waiting};
+use odc_api::queue::{
+    Availability, Calibration, Difference, DryRunSpec, DryRunStatus, Planned, Queue, QueueEntry, Size, Start, Waiting,
+    WhatIfSpec, WhatIfStatus,
+};
 use odc_api::time::stored;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor};
-use odc_core::grants::outlook::{Outlook, Prospect, Standing};
+use odc_core::grants::outlook::{self, Change, Outlook, Prospect, Quotas, Standing};
 use odc_core::scheduler::{Eta, Promises};
 use serde_json::json;
 
@@ -37,6 +40,10 @@ impl Live {
 }
 
 impl Answers for Live {
+    fn are_there(&self) -> bool {
+        self.outlook().is_of_a_plan()
+    }
+
     fn queues(&self) -> Vec<Queue> {
         let outlook = self.outlook();
         let standings = outlook.standings();
@@ -62,8 +69,10 @@ impl Answers for Live {
                 flavor: standing.server.flavor.parse().ok(),
                 count: count(standing),
                 nodes: standing.server.ask.nodes,
+                priority: Some(standing.server.priority),
                 position: standing.position.map(i64::from),
                 queued_at: Some(stored(second(standing.server.queued))),
+                not_before: standing.server.not_before.map(|at| stored(second(at))),
                 start: start(standing.eta),
                 reason: Some(standing.reason.to_string()),
                 message: Some(standing.message.clone()),
@@ -110,6 +119,29 @@ impl Answers for Live {
             },
         })
     }
+
+    fn what_if(&self, asked: WhatIfSpec) -> Result<WhatIfStatus, String> {
+        let outlook = self.outlook();
+        let WhatIfSpec { teams, users } = asked;
+        let changes = outlook.what_if(&Quotas { users, teams }, self.0.now())?;
+        let waiting = u64::try_from(outlook.standings().len()).unwrap_or(u64::MAX);
+        Ok(WhatIfStatus { waiting, changes: changes.iter().filter_map(difference).collect() })
+    }
+}
+
+fn difference(change: &Change<'_>) -> Option<Difference> {
+    let planned = |start: outlook::Planned| match start {
+        outlook::Planned::Now => Planned { now: true, at: None },
+        outlook::Planned::At(at) => Planned { now: false, at: Some(stored(second(at))) },
+        outlook::Planned::Unknown => Planned::default(),
+    };
+    let (namespace, name) = change.server.name.split_once('/')?;
+    Some(Difference {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        before: planned(change.before),
+        after: planned(change.after),
+    })
 }
 
 /// The sizes people ask for most: parts of a node, then whole nodes together.
@@ -142,14 +174,13 @@ fn possible(asked: &DryRunSpec) -> Result<(), String> {
 /// A server that asks for it, with what it says nothing about as for any other.
 fn hypothetical(namespace: &str, asked: &DryRunSpec) -> serde_json::Result<DevServer> {
     let mut spec = serde_json::to_value(asked)?;
-    let scheduling = ["priority", "preemptible", "notBefore"].map(|field| (field.to_owned(), spec[field].take()));
-    let scheduling = scheduling.into_iter().filter(|(_, value)| !value.is_null());
-    spec["scheduling"] = serde_json::Value::Object(scheduling.collect());
-    for field in ["priority", "preemptible", "notBefore"] {
-        if let Some(fields) = spec.as_object_mut() {
-            fields.remove(field);
+    let mut scheduling = serde_json::Map::new();
+    if let Some(fields) = spec.as_object_mut() {
+        for field in ["priority", "preemptible", "nodeLabels", "notBefore"] {
+            scheduling.extend(fields.remove_entry(field));
         }
     }
+    spec["scheduling"] = scheduling.into();
     spec["home"] = json!({"ephemeral": "1Gi"});
     spec["idle"] = json!({"action": "None"});
     serde_json::from_value(json!({
@@ -216,6 +247,8 @@ mod tests {
             count: Some(4),
             priority: Some(Priority::Low),
             preemptible: true,
+            node_labels: [("zone".to_owned(), "a".to_owned())].into(),
+            not_before: Some(stored(second(1_800_000_000))),
             ..DryRunSpec::default()
         };
         let server = hypothetical("dev-ada", &asked).unwrap();
@@ -223,6 +256,8 @@ mod tests {
         assert_eq!((server.spec.count, server.spec.nodes), (Some(4), 1));
         assert_eq!(server.spec.scheduling.priority, Some(Priority::Low));
         assert!(server.spec.scheduling.preemptible);
+        assert_eq!(server.spec.scheduling.node_labels, asked.node_labels);
+        assert_eq!(server.spec.scheduling.not_before, asked.not_before);
         assert_eq!(server.spec.lifetime, odc_api::duration::Duration::hours(8));
     }
 

@@ -23,9 +23,17 @@ pub enum Asked {
         flavor: String,
     },
     DryRun(String),
+    WhatIf,
 }
 
-pub fn read(method: &Method, path: &str) -> Result<Asked, Problem> {
+impl Asked {
+    /// Whether anything has to be known of the queue to answer.
+    pub const fn is_about_the_queue(&self) -> bool {
+        !matches!(self, Self::Group | Self::Resources)
+    }
+}
+
+pub fn read(method: &Method, path: &str, query: Option<&str>) -> Result<Asked, Problem> {
     let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {path}"));
     let rest = path.trim_matches('/').strip_prefix("apis/").ok_or_else(unknown)?;
     let parts: Vec<&str> = rest.split('/').collect();
@@ -51,14 +59,25 @@ pub fn read(method: &Method, path: &str) -> Result<Asked, Problem> {
             Asked::Availability { namespace: owned(namespace), flavor: owned(name) }
         }
         [_, "namespaces", namespace, "dryruns"] => Asked::DryRun(owned(namespace)),
+        [_, "whatifs"] => Asked::WhatIf,
         _ => return Err(unknown()),
     };
-    let takes = if matches!(asked, Asked::DryRun(_)) { Method::POST } else { Method::GET };
-    if *method == takes {
-        Ok(asked)
-    } else {
-        Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{path} takes {takes} only")))
+    let takes = if matches!(asked, Asked::DryRun(_) | Asked::WhatIf) { Method::POST } else { Method::GET };
+    if *method != takes {
+        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{path} takes {takes} only")));
     }
+    if wants_to_watch(query) {
+        // Whoever watches would wait for ever for what comes after a list.
+        let words = "the queue cannot be watched: its places change with every request; ask again instead";
+        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, words));
+    }
+    Ok(asked)
+}
+
+/// As Kubernetes reads it: the name alone means yes.
+fn wants_to_watch(query: Option<&str>) -> bool {
+    let mut parameters = query.unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    parameters.any(|(name, value)| name == "watch" && !matches!(value, "0" | "false"))
 }
 
 /// A refusal as Kubernetes tells one.
@@ -66,11 +85,25 @@ pub fn read(method: &Method, path: &str) -> Result<Asked, Problem> {
 pub struct Problem {
     pub code: StatusCode,
     pub message: String,
+    /// What is not there.
+    missing: Option<(&'static str, String)>,
+    /// In how many seconds to ask again.
+    pub retry_after: Option<u32>,
 }
 
 impl Problem {
     pub fn new(code: StatusCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), missing: None, retry_after: None }
+    }
+
+    pub fn missing(resource: &'static str, name: &str) -> Self {
+        let message = format!("{resource}.{GROUP} \"{name}\" not found");
+        Self { missing: Some((resource, name.to_owned())), ..Self::new(StatusCode::NOT_FOUND, message) }
+    }
+
+    /// It would be answered a little later.
+    pub fn not_now(code: StatusCode, message: impl Into<String>) -> Self {
+        Self { retry_after: Some(1), ..Self::new(code, message) }
     }
 
     pub fn status(&self) -> Value {
@@ -79,13 +112,24 @@ impl Problem {
             StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
             StatusCode::FORBIDDEN => "Forbidden",
             StatusCode::BAD_REQUEST => "BadRequest",
+            StatusCode::PAYLOAD_TOO_LARGE => "RequestEntityTooLarge",
+            StatusCode::REQUEST_TIMEOUT => "Timeout",
             StatusCode::UNPROCESSABLE_ENTITY => "Invalid",
+            StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
             StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+            StatusCode::INTERNAL_SERVER_ERROR => "InternalError",
             _ => "",
         };
+        let mut details = serde_json::Map::new();
+        if let Some((resource, name)) = &self.missing {
+            details.extend(
+                [("group", GROUP), ("kind", resource), ("name", name)].map(|(key, text)| (key.to_owned(), text.into())),
+            );
+        }
+        details.extend(self.retry_after.map(|seconds| ("retryAfterSeconds".to_owned(), seconds.into())));
         json!({
             "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": reason, "code": self.code.as_u16(),
+            "message": self.message, "reason": reason, "details": details, "code": self.code.as_u16(),
         })
     }
 }
@@ -107,6 +151,7 @@ pub fn resources() -> Value {
             resource("queueentries", "queueentry", "QueueEntry", true, &["get", "list"]),
             resource("availabilities", "availability", "Availability", true, &["get", "list"]),
             resource("dryruns", "dryrun", "DryRun", true, &["create"]),
+            resource("whatifs", "whatif", "WhatIf", false, &["create"]),
         ],
     })
 }
@@ -130,7 +175,7 @@ mod tests {
 
     #[test]
     fn paths_say_what_is_asked() {
-        let asked = |path: &str| read(&Method::GET, path);
+        let asked = |path: &str| read(&Method::GET, path, None);
         let v1 = "/apis/queue.odc.dev/v1alpha1";
         assert_eq!(asked("/apis/queue.odc.dev"), Ok(Asked::Group));
         assert_eq!(asked(v1), Ok(Asked::Resources));
@@ -144,9 +189,13 @@ mod tests {
             Ok(Asked::Availabilities("dev-ada".into()))
         );
         let dry_run = format!("{v1}/namespaces/dev-ada/dryruns");
-        assert_eq!(read(&Method::POST, &dry_run), Ok(Asked::DryRun("dev-ada".into())));
-        assert_eq!(read(&Method::GET, &dry_run).unwrap_err().code, StatusCode::METHOD_NOT_ALLOWED);
-        assert_eq!(read(&Method::DELETE, &format!("{v1}/queues")).unwrap_err().code, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(read(&Method::POST, &dry_run, None), Ok(Asked::DryRun("dev-ada".into())));
+        assert_eq!(read(&Method::POST, &format!("{v1}/whatifs"), None), Ok(Asked::WhatIf));
+        assert_eq!(read(&Method::GET, &dry_run, None).unwrap_err().code, StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(
+            read(&Method::DELETE, &format!("{v1}/queues"), None).unwrap_err().code,
+            StatusCode::METHOD_NOT_ALLOWED
+        );
     }
 
     #[test]
@@ -160,15 +209,33 @@ mod tests {
             "/openapi/v2",
             "/apis/queue.odc.dev/v1alpha1/x",
         ] {
-            assert_eq!(read(&Method::GET, path).unwrap_err().code, StatusCode::NOT_FOUND, "{path}");
+            assert_eq!(read(&Method::GET, path, None).unwrap_err().code, StatusCode::NOT_FOUND, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_watch_is_refused_and_no_list_is_taken_for_one() {
+        let queues = "/apis/queue.odc.dev/v1alpha1/queues";
+        for query in ["watch=true", "watch=1", "watch", "limit=5&watch=true"] {
+            let refused = read(&Method::GET, queues, Some(query)).unwrap_err();
+            assert_eq!(refused.code, StatusCode::METHOD_NOT_ALLOWED, "{query}");
+        }
+        for query in ["watch=false", "watch=0", "limit=500", "watchers=1", ""] {
+            assert_eq!(read(&Method::GET, queues, Some(query)), Ok(Asked::Queues), "{query}");
         }
     }
 
     #[test]
     fn a_refusal_is_a_status() {
-        let status = Problem::new(StatusCode::NOT_FOUND, "there is no queue x").status();
+        let status = Problem::missing("queues", "x").status();
         assert_eq!(status["kind"], "Status");
-        assert_eq!(status["reason"], "NotFound");
-        assert_eq!(status["code"], 404);
+        assert_eq!((&status["reason"], &status["code"]), (&json!("NotFound"), &json!(404)));
+        assert_eq!(status["message"], "queues.queue.odc.dev \"x\" not found");
+        assert_eq!(status["details"], json!({"group": "queue.odc.dev", "kind": "queues", "name": "x"}));
+        let status = Problem::not_now(StatusCode::SERVICE_UNAVAILABLE, "not yet").status();
+        assert_eq!(
+            (&status["reason"], &status["details"]["retryAfterSeconds"]),
+            (&json!("ServiceUnavailable"), &json!(1))
+        );
     }
 }

@@ -3,6 +3,8 @@
 
 mod change;
 mod look;
+mod oracle;
+mod queue;
 mod scene;
 mod terminal;
 mod trouble;

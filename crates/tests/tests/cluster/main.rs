@@ -1,5 +1,6 @@
 //! Tests that need an API server but no node.
 
+mod address;
 mod apifault;
 mod definitions;
 mod devctl;

@@ -3,6 +3,7 @@
 mod keys;
 mod life;
 mod person;
+mod queue;
 mod submit;
 mod terminal;
 mod trouble;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::grants::outlook::Prospect;
+use crate::grants::Quotas;
+use crate::grants::outlook::{Change, Planned, Prospect};
 
 const HOUR: i64 = 3_600;
 
@@ -92,4 +93,32 @@ fn everybody_stands_where_they_were_told() {
     let outlook = cluster.outlook();
     let stand: Vec<_> = outlook.standings().iter().map(|one| (one.server.id.clone(), one.position)).collect();
     assert_eq!(stand, [("uid-waits".to_owned(), Some(1)), ("uid-behind".to_owned(), Some(2))]);
+}
+
+#[test]
+fn what_another_quota_would_change_is_worked_out_and_changes_nothing() {
+    let quota = |devices: u32| Quota { devices: Some(devices), ..Quota::default() };
+    let cluster = Cluster::new([gpu_node("n1", 8)])
+        .team_quota("vision", quota(2))
+        .server("runs", |server| Server {
+            ends: Some(time(2 * HOUR)),
+            lifetime: Some(Duration::from_secs(7_200)),
+            ..server.gpus(2).team("vision").granted(1, &["n1"])
+        })
+        .server("waits", |server| Server {
+            lifetime: Some(Duration::from_secs(7_200)),
+            ..server.gpus(4).team("vision")
+        });
+    let outlook = cluster.plan().outlook;
+    let asked = |team: &str, devices| {
+        let quotas = Quotas { teams: [(team.parse().unwrap(), quota(devices))].into(), ..Quotas::default() };
+        let changes = outlook.what_if(&quotas, cluster.now)?;
+        let said = |change: &Change<'_>| (change.server.name.clone(), change.before, change.after);
+        Ok::<_, String>(changes.iter().map(said).collect::<Vec<_>>())
+    };
+    assert_eq!(asked("vision", 6).unwrap(), [("dev-ada/waits".to_owned(), Planned::Unknown, Planned::Now)]);
+    let later = Planned::At(time(2 * HOUR).as_second());
+    assert_eq!(asked("vision", 4).unwrap(), [("dev-ada/waits".to_owned(), Planned::Unknown, later)]);
+    assert_eq!(asked("vision", 2).unwrap(), []);
+    assert_eq!(asked("audio", 2).unwrap_err(), "There is no team audio.");
 }

@@ -1,5 +1,7 @@
 //! `devctl admin team`.
 
+mod what_if;
+
 use odc_api::name::UserName;
 use serde_json::{Map, Value, json};
 
@@ -26,6 +28,7 @@ pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
             let teams = app.backend.objects(Kind::Team).await?;
             print(app, &teams, || table(&teams), "There are no teams. devctl admin team create NAME makes one.")
         }
+        AdminTeam::WhatIf { name, quota } => what_if::run(app, name, &quota).await,
         AdminTeam::Add { name, users } => {
             members(app, name.as_str(), |mut members| {
                 for user in users {

@@ -5,7 +5,7 @@ use odc_api::v1alpha1::Phase;
 
 use crate::glance::Glance;
 use crate::output::style::{self, DIM, PLAIN, RED, YELLOW};
-use crate::output::time::{left, since, span, until, whole_seconds};
+use crate::output::time::{clock, left, since, span, until, whole_seconds};
 use crate::output::{Cell, Column, Table};
 
 /// Less than this left is said in colour.
@@ -69,6 +69,9 @@ fn gpus(server: &Glance) -> String {
 }
 
 fn queue(server: &Glance, now: Timestamp) -> String {
+    if let Some(at) = server.booked(now) {
+        return format!("booked {}", clock(at, now));
+    }
     let Some(position) = server.position() else { return String::new() };
     let eta = server.status.admission.as_ref().and_then(|admission| admission.eta.as_ref());
     match eta {

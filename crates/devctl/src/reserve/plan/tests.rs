@@ -88,7 +88,7 @@ fn defaults_fill_what_was_not_said() {
 fn everything_that_can_be_said_is_in_the_spec() {
     let words = "--image reg/img:1 --preserve-entrypoint --pull-secret login -v data:/data:ro --jupyter -e A=b=c \
                  --secret-env TOKEN=hub/token --repo https://git.example.org/a.git --ref main --user bob --port app=8000 \
-                 --idle 1h --idle-action none --priority low --preemptible -l zone=a --not-before 2027-01-31T09:00:00Z";
+                 --idle 1h --idle-action none --priority low --preemptible -l zone=a --at 2199-01-31T09:00:00Z";
     let spec = planned(words).unwrap().spec;
     let image = spec.image.clone().unwrap();
     assert_eq!((image.reference.as_deref(), image.keep_entrypoint), (Some("reg/img:1"), true));

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::scene::with_scene;
 
-const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_program_that_watches_gets_an_object_for_each_change() -> anyhow::Result<()> {

@@ -1,15 +1,13 @@
 //! `queue.odc.dev` as people meet it: through the API server, with their own rights and no others.
 
-use std::net::{TcpListener, UdpSocket};
-use std::process::Command;
-
 use anyhow::Context as _;
 use http::{Method, Request};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Client;
-use kube::api::Api;
-use odc_api::queue::{Availability, DryRun, Queue, QueueEntry};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use odc_api::queue::{Availability, DryRun, Queue, QueueEntry, WhatIf, WhatIfStatus};
 use odc_api::v1alpha1::Phase;
 use odc_tests::odc::{self, Operator};
 use odc_tests::wait;
@@ -18,7 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::rights::{client, token};
-use super::stage::{LIMIT, NAMESPACE, Stage, until, user, with_stage};
+use super::stage::{LIMIT, NAMESPACE, OPERATOR, Stage, until, user, with_stage};
+use crate::address::Address;
 
 const API: &str = "/apis/queue.odc.dev/v1alpha1";
 const SERVICE: &str = "v1alpha1.queue.odc.dev";
@@ -41,53 +40,6 @@ async fn ask(client: &Client, namespace: &str, spec: Value) -> anyhow::Result<Dr
         .header("content-type", "application/json")
         .body(body)?;
     Ok(client.request(request).await?)
-}
-
-/// An address of this machine that the API server takes for an endpoint, as it takes no loopback one.
-struct Address {
-    ip: String,
-    port: String,
-    /// Nobody outside can reach it, and the kernel forgets it by itself, should this process be killed.
-    added: bool,
-}
-
-impl Address {
-    fn take() -> anyhow::Result<Self> {
-        let [one, two] = rand::random::<[u8; 2]>();
-        // Of the range for tests between networks.
-        let ip = format!("198.18.{one}.{}", two.clamp(1, 254));
-        let added = is_root() && change("add", &ip, &["valid_lft", "900", "preferred_lft", "900"]).is_ok();
-        let ip = if added { ip } else { own()? };
-        let port = TcpListener::bind((ip.as_str(), 0))?.local_addr()?.port().to_string();
-        Ok(Self { ip, port, added })
-    }
-}
-
-/// The one by which others know this machine. Nothing is sent.
-fn own() -> anyhow::Result<String> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.connect("198.18.0.1:9")?;
-    Ok(socket.local_addr()?.ip().to_string())
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-fn change(what: &str, ip: &str, more: &[&str]) -> anyhow::Result<()> {
-    let whole = format!("{ip}/32");
-    let done = Command::new("ip").args(["address", what, &whole, "dev", "lo"]).args(more).status()?;
-    anyhow::ensure!(done.success(), "ip address {what} {whole} dev lo: {done}");
-    Ok(())
-}
-
-impl Drop for Address {
-    fn drop(&mut self) {
-        if self.added {
-            // The kernel does it later.
-            let _ = change("del", &self.ip, &[]);
-        }
-    }
 }
 
 /// Registers the API, which the stage leaves out.
@@ -270,4 +222,115 @@ async fn stranger(address: &str, trusted: &[u8]) -> anyhow::Result<String> {
     let length = stream.read(&mut answer).await?;
     anyhow::ensure!(length > 0, "the connection was ended");
     Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+}
+
+#[tokio::test]
+async fn what_leads_to_the_queue_is_put_right_and_otherwise_left_alone() -> anyhow::Result<()> {
+    with_stage(async |stage| {
+        let admin = &stage.plane.client;
+        register(admin).await?;
+        let Serving { operator, _address } = serving(stage).await?;
+        let services: Api<APIService> = Api::all(admin.clone());
+        let slices: Api<EndpointSlice> = Api::namespaced(admin.clone(), "odc-system");
+        let secrets: Api<Secret> = Api::namespaced(admin.clone(), "odc-system");
+        let trusted = async || -> anyhow::Result<Vec<u8>> {
+            let bundle = services.get(SERVICE).await?.spec.and_then(|spec| spec.ca_bundle);
+            Ok(bundle.context("we are known")?.0)
+        };
+        // Answered with another certificate than this one, and the API server knows it.
+        let renewed = async |old: &[u8]| {
+            let answered = wait::until("a new certificate is trusted and used", LIMIT, async || {
+                let new = trusted().await?;
+                anyhow::ensure!(new != old, "it is the old one");
+                get::<List<Queue>>(admin, "/queues").await?;
+                Ok(new)
+            });
+            answered.await.with_context(|| operator.words())
+        };
+
+        let first = trusted().await?;
+        secrets.delete("odc-queue-tls", &DeleteParams::default()).await?;
+        let second = renewed(&first).await?;
+
+        // A key that belongs to another certificate is not taken over; a new pair takes its place.
+        let other = rcgen::KeyPair::generate()?.serialize_pem();
+        let patch = json!({"stringData": {"tls.key": other}});
+        secrets.patch("odc-queue-tls", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        renewed(&second).await?;
+
+        for patch in [
+            json!({"metadata": {"labels": {"kubernetes.io/service-name": "elsewhere"}}}),
+            json!({"endpoints": [{"addresses": ["198.18.0.9"], "conditions": {"ready": false}}]}),
+        ] {
+            slices.patch("odc-queue", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+            wait::until("it leads to the operator again", LIMIT, async || {
+                let slice = slices.get("odc-queue").await?;
+                let labels = slice.metadata.labels.unwrap_or_default();
+                anyhow::ensure!(
+                    labels.get("kubernetes.io/service-name").is_some_and(|name| name == "odc-queue"),
+                    "{labels:?}"
+                );
+                let ready = slice
+                    .endpoints
+                    .iter()
+                    .all(|one| one.conditions.as_ref().is_some_and(|now| now.ready == Some(true)));
+                anyhow::ensure!(ready, "{:?}", slice.endpoints);
+                Ok(())
+            })
+            .await?;
+        }
+
+        // It looks again, and writes nothing.
+        let mark = stage.plane.requests()?.len();
+        wait::until("it has looked again", LIMIT, async || {
+            let requests = stage.plane.requests()?;
+            let looks = requests[mark..].iter().filter(|request| {
+                request.user == OPERATOR && request.verb == "get" && request.resource == "apiservices"
+            });
+            anyhow::ensure!(looks.count() > 0, "it has not");
+            Ok(())
+        })
+        .await?;
+        assert_eq!(stage.written_since(mark)?, [""; 0]);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn only_administrators_may_ask_what_another_quota_would_change() -> anyhow::Result<()> {
+    with_stage(async |stage| {
+        let admin = &stage.plane.client;
+        register(admin).await?;
+        let Serving { operator, _address } = serving(stage).await?;
+        let team = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "Team", "metadata": {"name": "vision"},
+            "spec": {"members": ["ada"], "quota": {"devices": 4}}});
+        odc::apply(admin, &team).await?;
+        stage.create("first", json!({"flavor": "gpu", "count": 4, "lifetime": "1h", "team": "vision"})).await?;
+        stage.until_phase("first", Phase::Running).await?;
+        stage.create("second", json!({"flavor": "gpu", "count": 4, "lifetime": "1h", "team": "vision"})).await?;
+        let waits = stage.until("second", "held up by the quota", |server| {
+            let admission = server.status.as_ref().and_then(|status| status.admission.as_ref());
+            admission.is_some_and(|admission| admission.reason.as_deref() == Some("QuotaExceeded"))
+        });
+        waits.await.with_context(|| operator.words())?;
+        let what_if = async |client: &Client, devices: u32| -> anyhow::Result<WhatIfStatus> {
+            let question = json!({"apiVersion": "queue.odc.dev/v1alpha1", "kind": "WhatIf",
+                "spec": {"teams": {"vision": {"devices": devices}}}});
+            let request = Request::post(format!("{API}/whatifs")).header("content-type", "application/json");
+            let answer: WhatIf = client.request(request.body(serde_json::to_vec(&question)?)?).await?;
+            answer.status.context("it was answered")
+        };
+        let more = what_if(admin, 8).await?;
+        let [second] = more.changes.as_slice() else { anyhow::bail!("one would start, not {more:?}") };
+        assert_eq!((second.name.as_str(), second.before.now, second.after.now), ("second", false, true));
+        assert_eq!(what_if(admin, 4).await?.changes, []);
+        let ada = client(stage, &token(admin, NAMESPACE, "odc-user").await?).await?;
+        let refused = what_if(&ada, 8).await.unwrap_err();
+        assert_eq!(refused.downcast_ref().map(code), Some(403), "{refused}");
+        // It was only a question.
+        assert_eq!(stage.servers.get("second").await?.status.and_then(|status| status.phase), Some(Phase::Queued));
+        Ok(())
+    })
+    .await
 }
