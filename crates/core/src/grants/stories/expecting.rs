@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::grants::Quotas;
+use crate::grants::outlook::Quotas;
 use crate::grants::outlook::{Change, Planned, Prospect};
 
 const HOUR: i64 = 3_600;
@@ -109,7 +109,7 @@ fn what_another_quota_would_change_is_worked_out_and_changes_nothing() {
             lifetime: Some(Duration::from_secs(7_200)),
             ..server.gpus(4).team("vision")
         });
-    let outlook = cluster.plan().outlook;
+    let outlook = cluster.outlook();
     let asked = |team: &str, devices| {
         let quotas = Quotas { teams: [(team.parse().unwrap(), quota(devices))].into(), ..Quotas::default() };
         let changes = outlook.what_if(&quotas, cluster.now)?;

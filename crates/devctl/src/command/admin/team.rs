@@ -9,7 +9,7 @@ use super::{print, print_one, put, quota, ready, remove, text};
 use crate::app::App;
 use crate::args::AdminTeam;
 use crate::backend::Kind;
-use crate::failure::{Failure, Result};
+use crate::failure::{self, Failure, Result};
 use crate::output::{Column, Table};
 
 pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
@@ -31,9 +31,9 @@ pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
         AdminTeam::WhatIf { name, quota } => what_if::run(app, name, &quota).await,
         AdminTeam::Add { name, users } => {
             members(app, name.as_str(), |mut members| {
-                for user in users {
-                    if !members.contains(&user) {
-                        members.push(user);
+                for user in &users {
+                    if !members.contains(user) {
+                        members.push(user.clone());
                     }
                 }
                 members
@@ -53,8 +53,21 @@ pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
     }
 }
 
-/// Changes who is in a team, as it is now.
-async fn members(app: &App, name: &str, change: impl FnOnce(Vec<UserName>) -> Vec<UserName>) -> Result<()> {
+/// How often somebody else may come first.
+const ATTEMPTS: usize = 5;
+
+/// Changes who is in a team, as it is now. Its status changes by itself, so that it was changed meanwhile is no news.
+async fn members(app: &App, name: &str, change: impl Fn(Vec<UserName>) -> Vec<UserName>) -> Result<()> {
+    for _ in 1..ATTEMPTS {
+        match try_members(app, name, &change).await {
+            Err(failure) if failure.kind == failure::Kind::Conflict => {}
+            outcome => return outcome,
+        }
+    }
+    try_members(app, name, &change).await
+}
+
+async fn try_members(app: &App, name: &str, change: impl Fn(Vec<UserName>) -> Vec<UserName>) -> Result<()> {
     let team = app.backend.object(Kind::Team, name).await?.ok_or_else(|| {
         Failure::not_found(format!("there is no team {name}")).advise("devctl admin team list shows them.")
     })?;
