@@ -11,6 +11,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// Where a program in the background keeps the terminal, its end is not seen.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 pub const UP: &str = "\x1b[A";
 pub const DOWN: &str = "\x1b[B";
@@ -129,7 +131,8 @@ impl Terminal {
             }
             anyhow::ensure!(started.elapsed() < LIMIT, "it does not end:\n{}", self.all());
         };
-        while let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(50)) {
+        // Its last words may be on their way; when nobody holds the terminal any more, there are none.
+        while let Ok(bytes) = self.output.recv_timeout(LAST_WORDS) {
             self.take(&bytes)?;
         }
         Ok(Ended { code: status.code(), screen: self.screen(), drawn: self.all() })
