@@ -2,7 +2,6 @@
 //! script and at what the script asks for, because any of these may lie on a file system that hangs, and process 1 must
 //! not hang with it.
 
-use std::env::set_current_dir;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read as _, Write as _, stdin};
@@ -34,11 +33,6 @@ fn become_script(script: &Path) -> Outcome {
         Ok(command) => command,
         Err(outcome) => return outcome,
     };
-    // Not `home_dir`, which would ask the image's account database through libraries we do not have.
-    if let Some(home) = std::env::var_os("HOME") {
-        // Without a home it begins where we are.
-        let _ = set_current_dir(home);
-    }
     let error = command.stdin(Stdio::null()).exec();
     Outcome::failed_to_start(&script.display().to_string(), &error)
 }
@@ -69,6 +63,10 @@ pub fn command(script: &Path) -> Result<Command, Outcome> {
         })?),
     };
     command.arg(script);
+    // Not `home_dir`, which would ask the image's account database through libraries we do not have.
+    if let Some(home) = std::env::var_os("HOME").filter(|home| Path::new(home).is_dir()) {
+        command.current_dir(home);
+    }
     Ok(command)
 }
 

@@ -47,6 +47,7 @@ use anyhow::Context as _;
 use russh::keys::{Algorithm, PrivateKey};
 use russh::server::Config;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::args;
@@ -153,6 +154,9 @@ async fn accept(
         let Ok(peer) = ends(&stream) else { continue };
         let stranger = strangers.admit(dice.roll());
         tokio::spawn(attend(stream, peer, stranger, Arc::clone(&served), Arc::clone(&config), grace));
+        // Whoever comes must be able to say who they are before the next ones have them give way, and people who work
+        // here have their turn, however many come.
+        yield_now().await;
     }
 }
 

@@ -70,12 +70,14 @@ impl Once {
     /// An error means that nobody can take turns here; whoever gets it had better run the script.
     pub fn claim(&self) -> io::Result<Claim> {
         loop {
-            match self.standing() {
+            // One look for both: what somebody took meanwhile must not be passed over for the next number.
+            let last = self.last();
+            let next = self.run(last.as_ref().map_or(0, |last| last.number + 1));
+            match Self::standing_after(last) {
                 Standing::Taken(run) => return Ok(Claim::Theirs(run)),
                 Standing::Busy(run) => return Ok(Claim::Busy(run)),
                 Standing::Open => {}
             }
-            let next = self.run(self.last().map_or(0, |last| last.number + 1));
             // If somebody else was faster, it is theirs.
             if next.take()? {
                 return Ok(Claim::Ours(next));
@@ -84,7 +86,11 @@ impl Once {
     }
 
     pub fn standing(&self) -> Standing {
-        let Some(last) = self.last() else { return Standing::Open };
+        Self::standing_after(self.last())
+    }
+
+    fn standing_after(last: Option<Run>) -> Standing {
+        let Some(last) = last else { return Standing::Open };
         match (last.look(), last.file("off").exists()) {
             (Look::Abandoned, _) | (Look::Ended(_), true) => Standing::Open,
             (Look::Running, true) => Standing::Busy(last),

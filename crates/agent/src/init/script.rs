@@ -3,19 +3,17 @@
 //! image this is, in [`crate::run_script`].
 
 use std::fs::File;
-use std::io::{self, PipeReader, Read as _, Write as _};
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use odc_control::Outcome;
 use rustix::io::ioctl_fionbio;
 
-#[cfg(test)]
 use crate::run_script;
 
 /// This executable, even if its file was replaced meanwhile.
-#[cfg(not(test))]
 const OWN_EXECUTABLE: &str = "/proc/self/exe";
 
 /// The log's file may be kept in memory, and the container's log has everything anyway.
@@ -49,29 +47,27 @@ impl Report {
 
 pub fn prepare(script: &Path, name: &str, log: Option<File>) -> Result<Script, Outcome> {
     let failed = |error: io::Error| Outcome::failed_to_start(&script.display().to_string(), &error);
-    let mut command = starter(script)?;
     let (report, reporter) = io::pipe().map_err(failed)?;
     // Nobody waits for what may never be said.
     ioctl_fionbio(&report, true).map_err(|error| failed(error.into()))?;
     let (output, input) = io::pipe().map_err(failed)?;
-    command.stdin(reporter).stdout(input.try_clone().map_err(failed)?).stderr(input);
+    let mut command = starter(script, reporter)?;
+    command.stdout(input.try_clone().map_err(failed)?).stderr(input);
     let carrier = thread::Builder::new().name(name.to_owned()).spawn(move || carry(output, log)).map_err(failed)?;
     Ok(Script { command, carrier, report: Report(report) })
 }
 
 /// What becomes the script. It touches no file system that may hang before it is a process of its own.
-#[cfg(not(test))]
-#[expect(clippy::unnecessary_wraps, reason = "as in tests")]
-fn starter(script: &Path) -> Result<Command, Outcome> {
+fn starter(script: &Path, reporter: PipeWriter) -> Result<Command, Outcome> {
+    // Without /proc we cannot be started again, and what runs the tests is not us; then it is the script itself.
+    if cfg!(test) || !Path::new(OWN_EXECUTABLE).exists() {
+        let mut command = run_script::command(script)?;
+        command.stdin(Stdio::null());
+        return Ok(command);
+    }
     let mut command = Command::new(OWN_EXECUTABLE);
-    command.arg("run-script").arg(script);
+    command.arg("run-script").arg(script).stdin(reporter);
     Ok(command)
-}
-
-/// The script itself, because what runs the tests is not the agent.
-#[cfg(test)]
-fn starter(script: &Path) -> Result<Command, Outcome> {
-    run_script::command(script)
 }
 
 /// Until the last writer is gone. If nobody takes what was read, the rest is still read, so that the script can end.

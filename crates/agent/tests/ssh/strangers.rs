@@ -60,17 +60,30 @@ const PLACES: usize = 256;
 /// Connections that a crowd keeps open; more than that.
 const CROWD: usize = 600;
 
-/// Whether the server still keeps it, which it greeted.
-fn is_kept(stream: &TcpStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
-    let mut heard = [0; 4096];
-    let greeted = (&*stream).read(&mut heard).is_ok_and(|count| heard[..count].starts_with(b"SSH-"));
-    let waits = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
-    greeted && (&*stream).read(&mut heard).is_err_and(waits)
+/// Waits until the server has taken them all, and keeps as many as it does.
+fn stay(crowd: impl IntoIterator<Item = TcpStream>) {
+    let mut crowd: Vec<(TcpStream, bool)> = crowd.into_iter().map(|stream| (stream, false)).collect();
+    crate::server::eventually("as many are kept as there are places", || {
+        crowd.retain_mut(|(stream, greeted)| {
+            stream.set_nonblocking(true).unwrap();
+            let mut heard = [0; 4096];
+            match stream.read(&mut heard) {
+                Ok(0) => false,
+                Ok(_) => {
+                    *greeted = true;
+                    true
+                }
+                Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+            }
+        });
+        let kept = crowd.iter().filter(|(_, greeted)| *greeted).count();
+        (crowd.len() == kept && (PLACES / 2..=PLACES).contains(&kept)).then_some(())
+    });
 }
 
 fn logs_in(server: &Server) {
-    crate::server::eventually("somebody gets in", || {
+    // One attempt may wait behind thousands of others, on a machine that has more to do.
+    crate::server::within(Duration::from_secs(120), "somebody gets in", || {
         let output = server.ssh(&["-s"]).arg("sftp").output().unwrap();
         output.status.success().then_some(())
     });
@@ -114,8 +127,7 @@ fn thousands_of_connections_a_second_do_not_lock_out() {
         |from: &Instant| times.iter().filter(|at| (*from..*from + Duration::from_secs(1)).contains(*at)).count();
     let busiest = times.iter().step_by(100).map(second).max().unwrap();
     assert!(busiest >= 2000, "at most {busiest} in a second");
-    let kept = crowd.iter().filter(|stream| is_kept(stream)).count();
-    assert!((PLACES / 2..=PLACES).contains(&kept), "{kept}");
+    stay(crowd);
 }
 
 #[test]
@@ -129,6 +141,5 @@ fn a_crowd_that_speaks_and_stays_does_not_lock_out() {
         })
         .collect();
     logs_in(&server);
-    let kept = crowd.iter().filter(|stream| is_kept(stream)).count();
-    assert!((PLACES / 2..=PLACES).contains(&kept), "{kept}");
+    stay(crowd);
 }

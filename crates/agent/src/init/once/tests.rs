@@ -26,6 +26,24 @@ fn claimed_by_the_dead(once: &Once) -> Run {
 }
 
 #[test]
+fn however_often_they_race_only_one_runs_it() {
+    for _ in 0..100 {
+        let place = tempfile::tempdir().unwrap();
+        let once = Once::new(place.path());
+        let barrier = Barrier::new(4);
+        let claim = || {
+            barrier.wait();
+            matches!(once.claim().unwrap(), Claim::Ours(_))
+        };
+        let ours = thread::scope(|scope| {
+            let all: Vec<_> = (0..4).map(|_| scope.spawn(claim)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).filter(|ours| *ours).count()
+        });
+        assert_eq!(ours, 1);
+    }
+}
+
+#[test]
 fn of_many_only_one_runs_it() {
     let place = tempfile::tempdir().unwrap();
     let once = Once::new(place.path());

@@ -219,7 +219,7 @@ async fn one_that_starts_when_nobody_wants_it_any_more_is_ended() {
     let obstacle = place.obstacle();
     let here = place.run();
     here.notebook.want(true);
-    eventually("its start is under way", || here.notebook.inner().starting.then_some(())).await;
+    eventually("its start takes long", || here.notebook.told().error).await;
     here.notebook.want(false);
     assert_eq!(here.notebook.told().state, JupyterState::Off);
     let _log = obstacle.remove();
@@ -235,7 +235,7 @@ async fn the_token_that_is_told_is_the_one_it_has_however_it_was_switched() {
         let here = place.run();
         here.notebook.want(true);
         if hangs {
-            eventually("its start is under way", || here.notebook.inner().starting.then_some(())).await;
+            eventually("its start takes long", || here.notebook.told().error).await;
         } else {
             running(&here).await;
         }
