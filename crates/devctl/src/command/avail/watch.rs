@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Told, chosen, print, table, views};
 use crate::app::App;
-use crate::args::Avail;
+use crate::args::{Avail, Format};
 use crate::failure::{Kind, Result};
 use crate::output::live::Live;
 use crate::prospect::told;
@@ -42,14 +42,17 @@ pub(super) async fn run(app: &App, args: &Avail) -> Result<()> {
         }
         let (Some(flavors), Some(_)) = (&flavors, asked) else { continue };
         let shown = chosen(flavors, args)?;
-        if app.out.is_terminal() && !app.out.structured() {
-            live.show(&app.out, &app.out.rendered(&table(shown.into_iter(), &said, Timestamp::now())))?;
-            continue;
-        }
-        // Off a terminal only what changed is news, not that time has passed.
-        let data = serde_json::to_string(&views(&shown, &said)).ok();
-        if printed.is_none() || printed != data {
-            print(app, &shown, &said)?;
+        let views = views(&shown, &said);
+        // Where nothing is drawn over, only what changed is news, not that time has passed.
+        let data = serde_json::to_string(&views).ok();
+        let news = printed.is_none() || printed != data;
+        match app.out.format {
+            Format::Json | Format::Yaml if news => app.out.one_of_many(&views)?,
+            Format::Name if news => print(app, &shown, &said)?,
+            Format::Table | Format::Wide if news || app.out.repaints() => {
+                live.show(&app.out, &app.out.rendered(&table(shown.into_iter(), &said, Timestamp::now())))?;
+            }
+            _ => {}
         }
         printed = data;
     }

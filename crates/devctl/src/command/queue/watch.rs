@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::{Page, Told};
 use crate::app::App;
+use crate::args::Format;
 use crate::backend::{Change, Scope};
 use crate::failure::{Kind, Result};
 use crate::glance::Glance;
@@ -97,14 +98,17 @@ struct Screen {
 
 impl Screen {
     fn show(&mut self, app: &App, page: &Page) -> Result<()> {
-        if app.out.is_terminal() && !app.out.structured() {
-            let text = if page.is_empty() { format!("{}\n", page.nobody) } else { app.out.rendered(&page.table) };
-            return self.live.show(&app.out, &text);
-        }
-        // Off a terminal only what changed is news, not that time has passed.
+        // Where nothing is drawn over, only what changed is news, not that time has passed.
         let data = serde_json::to_string(&page.data).ok();
-        if self.printed.is_none() || self.printed != data {
-            page.print(app)?;
+        let news = self.printed.is_none() || self.printed != data;
+        match app.out.format {
+            Format::Json | Format::Yaml if news => app.out.one_of_many(&page.data)?,
+            Format::Name if news => page.print(app)?,
+            Format::Table | Format::Wide if news || app.out.repaints() => {
+                let text = if page.is_empty() { format!("{}\n", page.nobody) } else { app.out.rendered(&page.table) };
+                self.live.show(&app.out, &text)?;
+            }
+            _ => {}
         }
         self.printed = data;
         Ok(())

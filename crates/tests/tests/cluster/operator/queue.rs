@@ -69,7 +69,9 @@ async fn somebody_more_urgent_gets_the_place_of_one_that_can_be_asked() -> anyho
         assert_eq!(admission(&told).nodes, admission(&asked).nodes);
         let urgent = stage.until_phase("urgent", Phase::Running).await?;
         assert_eq!(admission(&urgent).nodes, admission(&asked).nodes);
-        let back = stage.until("young", "back in the queue", |server| admission(server).position == Some(1)).await?;
+        let waits = |server: &DevServer| admission(server).reason.as_deref() == Some("InsufficientCapacity");
+        let back = stage.until("young", "back in the queue", waits).await?;
+        assert_eq!(admission(&back).position, Some(1));
         let (before, after) = (admission(&asked), admission(&back));
         assert_eq!((&after.queued_at, after.preemptions), (&before.queued_at, Some(1)));
         assert_eq!(status(&stage.servers.get("old").await?).phase, Some(Phase::Running));

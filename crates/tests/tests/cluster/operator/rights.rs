@@ -426,6 +426,12 @@ async fn the_operator_can_give_nobody_more_than_it_should() -> anyhow::Result<()
         let place = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
         namespaces.create(&PostParams::default(), &place).await?;
         let operator = client(stage, &odc::token(admin).await?).await?;
+        // These are put together by a controller, and what is empty yet anybody may give.
+        let roles: Api<ClusterRole> = Api::all(admin.clone());
+        for role in ["admin", "edit"] {
+            let whole = |role: Option<&ClusterRole>| role.and_then(|role| role.rules.as_ref()).is_some_and(|rules| !rules.is_empty());
+            until(&roles, role, "put together", whole).await?;
+        }
 
         for (name, role, says) in [
             // Names it may use, and roles it may not bind.
