@@ -28,6 +28,8 @@ pub(crate) struct Slot<'a> {
     pub pod: Option<&'a Pod>,
     /// What the pod will take once it is bound; nothing if it is, since bound pods are counted by themselves.
     pub missing: Option<Amounts>,
+    /// A pod of this run that is on its way out of its node.
+    pub outgoing: Option<&'a Pod>,
 }
 
 impl<'a> Pods<'a> {
@@ -88,7 +90,9 @@ impl<'a> Slot<'a> {
             Some(pod) if pod.node.is_some() && !pod.is_over() => None,
             _ => Some(each.clone()),
         };
-        Self { node, pod: of_run.filter(|pod| pod.deleting.is_none()), missing }
+        let outgoing =
+            of_run.filter(|pod| pod.deleting.is_some() && !pod.is_over() && pod.node.as_deref() == Some(node));
+        Self { node, pod: of_run.filter(|pod| pod.deleting.is_none()), missing, outgoing }
     }
 }
 

@@ -117,7 +117,11 @@ impl<'a> Review<'a> {
 impl<'a> Held<'a> {
     fn of(grant: &Grant<'a>) -> Self {
         let on = grant.slots.iter().filter_map(|slot| match (&slot.missing, slot.pod) {
-            (Some(missing), _) => Some((slot.node, missing.clone())),
+            // What is on its way out is this server's for as long as it takes.
+            (Some(missing), _) => match slot.outgoing {
+                Some(pod) => Some((slot.node, missing.plus(&pod.requests))),
+                None => Some((slot.node, missing.clone())),
+            },
             (None, Some(pod)) => Some((pod.node.as_deref()?, pod.requests.clone())),
             (None, None) => None,
         });

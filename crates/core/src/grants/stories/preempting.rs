@@ -77,6 +77,28 @@ fn who_can_be_asked_leaves_in_order_and_keeps_the_place() {
 }
 
 #[test]
+fn nobody_else_is_asked_while_one_is_on_its_way_out() {
+    let mut planner = Planner::default();
+    let mut cluster = full().server("other", |server| Server {
+        preemptible: true,
+        priority: Priority::Low,
+        ends: Some(time(9 * 3_600)),
+        ..server.gpus(8).granted(1, &["n2"]).owner("eve")
+    });
+    cluster.nodes.push(gpu_node("n2", 8));
+    cluster = cluster.server_pod("other", 0, 1, |pod| pod.node = Some("n2".into()));
+    let plan = cluster.plan_with(&mut planner);
+    assert_eq!(lines(&plan)[0], "preempt low");
+    cluster = cluster.after(&plan);
+    cluster.now = time(3_600 + 125);
+    cluster.pods[0].deleting = Some(time(3_600 + 120));
+    for planner in [&mut planner, &mut Planner::default()] {
+        let asked = cluster.plan_with(planner).decisions.into_iter().filter(|decision| decision.what == What::Preempt);
+        assert_eq!(asked.map(|decision| decision.name).collect::<Vec<_>>(), [""; 0]);
+    }
+}
+
+#[test]
 fn nobody_leaves_who_did_not_agree_to_or_has_just_begun() {
     let mut firm = full();
     firm.servers[0].preemptible = false;
