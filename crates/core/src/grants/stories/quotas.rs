@@ -142,7 +142,7 @@ fn who_asks_for_none_of_it_may_go_on_above_the_quota() {
 }
 
 #[test]
-fn a_quota_that_a_later_server_uses_up_frees_the_nodes_of_the_earlier() {
+fn who_waits_for_nodes_with_no_known_time_keeps_its_quota() {
     let pool = |node, pool| labelled(node, "pool", pool);
     let cluster = Cluster::new([pool(gpu_node("n1", 8), "a"), pool(gpu_node("n2", 8), "b")])
         .user_quota("ada", devices(8))
@@ -153,10 +153,12 @@ fn a_quota_that_a_later_server_uses_up_frees_the_nodes_of_the_earlier() {
     let after = check(
         cluster,
         &[
-            "grant second on n2",
-            "grant third on n1",
-            "wait first #1 QuotaExceeded: The quota of user ada is 8 devices, and this server needs 8 besides the 1 in \
+            "wait first #1 InsufficientCapacity: Needs 8 nvidia.com/gpu on one node; at most 4 are free on one node, 4 in \
+             all.",
+            "wait second #2 QuotaExceeded: The quota of user ada is 8 devices, and this server needs 1 besides the 8 in \
              use: end or hibernate another one, or ask an administrator to raise the quota.",
+            "wait third #3 InsufficientCapacity: Needs 4 nvidia.com/gpu on one node; that is free, but servers that asked \
+             earlier come first.",
         ],
     );
     check(after, &[]);
