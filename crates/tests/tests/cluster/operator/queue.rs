@@ -69,7 +69,10 @@ async fn somebody_more_urgent_gets_the_place_of_one_that_can_be_asked() -> anyho
         assert_eq!(admission(&told).nodes, admission(&asked).nodes);
         let urgent = stage.until_phase("urgent", Phase::Running).await?;
         assert_eq!(admission(&urgent).nodes, admission(&asked).nodes);
-        let waits = |server: &DevServer| admission(server).reason.as_deref() == Some("InsufficientCapacity");
+        let waits = |server: &DevServer| {
+            let admitted = condition::find(&status(server).conditions, Type::Admitted).cloned();
+            admitted.is_some_and(|admitted| admitted.reason == "InsufficientCapacity")
+        };
         let back = stage.until("young", "back in the queue", waits).await?;
         assert_eq!(admission(&back).position, Some(1));
         let (before, after) = (admission(&asked), admission(&back));
