@@ -72,7 +72,7 @@ pub(crate) async fn run() -> anyhow::Result<Report> {
         })
         .await?;
         let took = began.elapsed().as_secs_f64();
-        let spent = used(&operator)? - before;
+        let spent = used(&operator)?.saturating_sub(before);
         let ratio = took / bound;
         let mut text = String::new();
         writeln!(

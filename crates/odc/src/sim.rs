@@ -116,7 +116,9 @@ impl Play {
         let policy = match &policy {
             // Those it was recorded with do not count then, and neither does what they led to.
             Some(path) => {
-                lines.iter_mut().for_each(|(_, line)| line.forget_what_was_decided());
+                for (_, line) in &mut lines {
+                    line.forget_what_was_decided();
+                }
                 lines.retain(|(_, line)| !matches!(line.what, sim::What::Policy(_)));
                 read_policy(path)?
             }

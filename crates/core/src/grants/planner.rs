@@ -52,8 +52,8 @@ impl Planner {
     fn tell(&mut self, event: Event, policy: &Policy, now: i64, watch: Watch<'_>) {
         watch(Step::Told { now, event: &event });
         let Outlook { world, forecast, .. } = &mut self.outlook;
-        world.apply(event.clone(), policy.queue.half_life, now);
         forecast.apply(&event, world, policy.queue.half_life, now);
+        world.apply(event, policy.queue.half_life, now);
     }
 
     /// Tells the world what changed. Gives those of whose servers one is gone without having been seen to leave.

@@ -186,7 +186,7 @@ fn one_that_lived_through_everything_decides_as_one_that_has_just_begun() {
             3 => drop(cluster.nodes.remove(0)),
             _ => cluster = cluster.user_quota("ada", Quota { devices: Some(3), ..Quota::default() }),
         }
-        cluster.now = time(HOUR + i64::from(step) * 60);
+        cluster.now = time(HOUR + step * 60);
         let (lived, new) = (cluster.plan_with(&mut planner), cluster.plan());
         let what = |plan: &Plan| -> Vec<(String, What, Vec<String>)> {
             let short = plan.decisions.iter().filter(|decision| decision.what != What::Wait);

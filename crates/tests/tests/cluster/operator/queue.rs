@@ -82,10 +82,10 @@ async fn somebody_more_urgent_gets_the_place_of_one_that_can_be_asked() -> anyho
         // What was used is stored, by user and team, and another leader begins with it and writes nothing.
         let users: Api<DevServerUser> = Api::all(stage.plane.client.clone());
         let teams: Api<Team> = Api::all(stage.plane.client.clone());
-        let used = |usage: Option<odc_api::v1alpha1::Usage>| usage.is_some_and(|usage| usage.device_seconds > 0);
-        let stored = |user: Option<&DevServerUser>| used(user.and_then(|user| user.status.as_ref()?.usage.clone()));
+        let counted = |usage: Option<odc_api::v1alpha1::Usage>| usage.is_some_and(|usage| usage.device_seconds > 0);
+        let stored = |user: Option<&DevServerUser>| counted(user.and_then(|user| user.status.as_ref()?.usage.clone()));
         let user = until(&users, "ada", "known to have used something", stored).await?;
-        let stored = |team: Option<&Team>| used(team.and_then(|team| team.status.as_ref()?.usage.clone()));
+        let stored = |team: Option<&Team>| counted(team.and_then(|team| team.status.as_ref()?.usage.clone()));
         let of_team = until(&teams, "vision", "known to have used something", stored).await?;
         first.kill().await?;
         stage.forget_leader().await?;
@@ -233,7 +233,9 @@ fn replay(path: &Path) -> anyhow::Result<Value> {
 fn hash(lines: &[&str]) -> String {
     use sha2::Digest as _;
     let mut hash = sha2::Sha256::new();
-    lines.iter().for_each(|line| hash.update(format!("{line}\n")));
+    for line in lines {
+        hash.update(format!("{line}\n"));
+    }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

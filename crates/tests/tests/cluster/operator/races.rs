@@ -165,7 +165,7 @@ async fn no_device_is_given_twice_while_leaders_come_and_go() -> anyhow::Result<
             }
         }
         watching.abort();
-        let bound = bound.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound = std::mem::take(&mut *bound.lock().unwrap_or_else(PoisonError::into_inner));
         assert_eq!(bound.broken, [""; 0]);
         // It was worth watching: pods came and went, nodes were full, and leaders of both kinds were lost.
         assert!(bound.seen >= REQUESTS && bound.most == HAVE, "{} pods, {} at most", bound.seen, bound.most);
