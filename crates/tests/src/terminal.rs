@@ -115,7 +115,8 @@ impl Terminal {
             }
             anyhow::ensure!(started.elapsed() < LIMIT, "it does not end:\n{}", self.all());
         };
-        while let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(50)) {
+        // The rest comes at once, or never if something it left behind keeps the terminal; on a busy machine later.
+        while let Ok(bytes) = self.output.recv_timeout(Duration::from_secs(2)) {
             self.take(&bytes)?;
         }
         Ok((status.code(), self.screen()))
