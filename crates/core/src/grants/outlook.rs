@@ -72,12 +72,22 @@ impl Outlook {
         self.etas.get(uid).copied()
     }
 
+    /// How many wait.
+    pub fn length(&self) -> usize {
+        self.waits.len()
+    }
+
     /// Everybody who waits, in the order of the queue.
     pub fn standings(&self) -> Vec<Standing<'_>> {
+        self.standings_of(|_| true)
+    }
+
+    /// Those who are wanted. Only what is wanted is put into words: in a long queue that is most of the work.
+    pub fn standings_of(&self, wanted: impl Fn(&scheduler::Server) -> bool) -> Vec<Standing<'_>> {
         let mut explained = self.world.explained();
         let standing = |wait: &Wait| {
+            let server = self.world.get(&wait.id).filter(|server| wanted(server))?;
             let (reason, message) = explained.why(wait);
-            let server = self.world.get(&wait.id)?;
             Some(Standing { server, position: wait.position, eta: self.eta(&wait.id), reason, message })
         };
         self.waits.iter().filter_map(standing).collect()

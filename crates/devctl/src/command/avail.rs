@@ -14,7 +14,7 @@ use crate::args::Avail;
 use crate::failure::Result;
 use crate::output::style::{DIM, GREEN, PLAIN, RED, YELLOW};
 use crate::output::{Cell, Column, Table};
-use crate::prospect::told;
+use crate::prospect::heard;
 use crate::reserve::flavor_named;
 use starts::Size;
 
@@ -43,9 +43,10 @@ pub async fn run(app: &App, args: Avail) -> Result<()> {
     if args.watch {
         return watch::run(app, &args).await;
     }
-    let (flavors, told) = tokio::try_join!(app.backend.flavors(), told(app, app.backend.availabilities()))?;
+    let (flavors, answer) = tokio::try_join!(app.backend.flavors(), app.backend.availabilities())?;
     app.talk.step("reading flavors and asking the queue");
     let shown = chosen(&flavors, &args)?;
+    let told = heard(app, answer);
     let hidden = flavors.iter().any(|flavor| flavor.spec.spot) && !args.spot && args.flavors.is_empty();
     print(app, &shown, &told)?;
     if shown.is_empty() && !app.out.structured() {

@@ -12,7 +12,7 @@ use odc_api::queue::{
 use odc_api::time::stored;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor};
 use odc_core::grants::outlook::{self, Change, Outlook, Prospect, Quotas, Standing};
-use odc_core::scheduler::{Eta, Promises};
+use odc_core::scheduler::{Eta, Promises, Server};
 use serde_json::json;
 
 use super::Answers;
@@ -61,10 +61,13 @@ impl Answers for Live {
 
     fn entries(&self, namespace: Option<&str>) -> Vec<QueueEntry> {
         let outlook = self.outlook();
-        let all = outlook.standings();
-        let entries = all.iter().filter_map(|standing| {
+        let is_there = |server: &Server| {
+            namespace.is_none_or(|wanted| server.name.split_once('/').is_some_and(|(place, _)| place == wanted))
+        };
+        let wanted = outlook.standings_of(is_there);
+        let entries = wanted.iter().filter_map(|standing| {
             let (place, name) = standing.server.name.split_once('/')?;
-            namespace.is_none_or(|wanted| wanted == place).then(|| QueueEntry {
+            Some(QueueEntry {
                 metadata: named(name, Some(place)),
                 flavor: standing.server.flavor.parse().ok(),
                 count: count(standing),
@@ -124,7 +127,7 @@ impl Answers for Live {
         let outlook = self.outlook();
         let WhatIfSpec { teams, users } = asked;
         let changes = outlook.what_if(&Quotas { users, teams }, self.0.now())?;
-        let waiting = u64::try_from(outlook.standings().len()).unwrap_or(u64::MAX);
+        let waiting = u64::try_from(outlook.length()).unwrap_or(u64::MAX);
         Ok(WhatIfStatus { waiting, changes: changes.iter().filter_map(difference).collect() })
     }
 }

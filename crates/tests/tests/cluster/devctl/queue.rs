@@ -243,7 +243,9 @@ async fn the_picker_says_when_each_size_would_start() -> anyhow::Result<()> {
         let screen = block_in_place(|| terminal.until("type to filter]"))?;
         assert!(screen.contains("1, 2 now; 4 ~40m; 8 ~80m; 2×8 ~2h30m"), "{screen}");
         terminal.type_keys(&format!("h100{ENTER}"))?;
-        let screen = block_in_place(|| terminal.until("in about 2 h 30 m"))?;
+        // The last line is drawn after all that can be chosen.
+        let drawn = |screen: &str| screen.contains("in about 2 h 30 m") && screen.contains("type to filter]");
+        let screen = block_in_place(|| terminal.until_screen("the sizes", drawn))?;
         insta::assert_snapshot!("live_pick_count", steady(&screen[screen.find("? How many").unwrap_or(0)..])?);
         terminal.type_keys(CTRL_C)?;
         let (code, _) = block_in_place(|| terminal.end())?;
