@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::Api;
@@ -9,11 +10,12 @@ use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{Admission, DevServer, DevServerFlavor, DevServerStatus, DevServerUser, Phase, Team};
 use odc_tests::bed::executable;
 use odc_tests::odc::{self, Operator};
+use odc_tests::wait;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::faults::{ended, signal};
-use super::stage::{Stage, until, with_stage};
+use super::stage::{LIMIT, Stage, until, with_stage};
 
 fn status(server: &DevServer) -> DevServerStatus {
     server.status.clone().unwrap_or_default()
@@ -54,7 +56,14 @@ async fn somebody_more_urgent_gets_the_place_of_one_that_can_be_asked() -> anyho
             let spec = json!({"flavor": "gpu", "count": 8, "team": "vision",
                 "scheduling": {"priority": "Low", "preemptible": true}});
             stage.create(name, spec).await?;
-            stage.until_phase(name, Phase::Running).await?;
+            let server = stage.until_phase(name, Phase::Running).await?;
+            // Times are stored in whole seconds, and who came last is asked first.
+            let second = admission(&server).granted_at.context("it was granted")?.0 + SignedDuration::from_secs(1);
+            wait::until("the next second", LIMIT, async || {
+                anyhow::ensure!(Timestamp::now() > second, "it has not come");
+                Ok(())
+            })
+            .await?;
         }
         let spec = json!({"flavor": "gpu", "count": 8, "team": "vision", "scheduling": {"priority": "High"}});
         stage.create("urgent", spec).await?;

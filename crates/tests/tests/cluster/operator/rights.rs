@@ -221,9 +221,13 @@ async fn until_read(rig: &Rig<'_>, resource: &str, name: &str) -> anyhow::Result
 async fn announce(stage: &Stage<'_>) -> anyhow::Result<()> {
     odc::apply(&stage.plane.client, &user("ada")).await?;
     queue_api::register(&stage.plane.client).await?;
+    let secrets: Api<Secret> = Api::namespaced(stage.plane.client.clone(), "odc-system");
     for _ in 0..2 {
         stage.forget_leader().await?;
         queue_api::serving(stage).await?.operator.kill().await?;
+        // The next one finds a key that is not that of its certificate.
+        let other = json!({"stringData": {"tls.key": rcgen::KeyPair::generate()?.serialize_pem()}});
+        secrets.patch("odc-queue-tls", &PatchParams::default(), &Patch::Merge(&other)).await?;
     }
     Ok(())
 }
