@@ -13,8 +13,6 @@ pub struct Forecast {
     /// When likely ends pass, by server: whoever is still there then is likely to stay a little longer.
     due: BTreeSet<(i64, String)>,
     ends: BTreeMap<String, Promised>,
-    /// The servers as they were told.
-    told: BTreeMap<String, Server>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +46,6 @@ impl Forecast {
             Event::Server(server) => self.tell(server, world, half_life, now),
             Event::ServerGone(id) => {
                 self.forget(id);
-                self.told.remove(id);
                 self.likely.apply(event.clone(), half_life, now);
             }
             // What is learned is kept in one place.
@@ -80,7 +77,6 @@ impl Forecast {
                 likely.lifetime = server.lifetime.map(|lifetime| stay(record, lifetime, 0));
             }
         }
-        self.told.insert(server.id.clone(), server.clone());
         self.likely.apply(Event::Server(Box::new(likely)), half_life, now);
     }
 
@@ -102,8 +98,8 @@ impl Forecast {
                 self.due.pop_first();
                 continue;
             }
-            if let Some(server) = self.told.get(&id).cloned() {
-                self.tell(&server, world, half_life, now.max(promised.since));
+            if let Some(server) = world.get(&id) {
+                self.tell(server, world, half_life, now.max(promised.since));
             } else {
                 self.due.pop_first();
             }
