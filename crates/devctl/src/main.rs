@@ -7,10 +7,14 @@ use clap::FromArgMatches as _;
 use odc_devctl::args::{self, Cli};
 use odc_devctl::command;
 use odc_devctl::failure::{Failure, Kind};
-use odc_devctl::output::harmless;
 use odc_devctl::output::style::{RED, painted};
+use odc_devctl::output::{dumb, harmless};
 
 fn main() -> ExitCode {
+    if dumb() {
+        // A terminal that understands no marks understands none in CI either, where colour is otherwise believed in.
+        anstream::ColorChoice::Never.write_global();
+    }
     clap_complete::CompleteEnv::with_factory(args::command).complete();
     let program = std::env::args_os().next();
     let mut known = args::command_as(program.as_deref());

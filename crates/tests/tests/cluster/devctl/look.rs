@@ -96,7 +96,7 @@ async fn nobody_is_coloured_who_does_not_want_to_be() -> anyhow::Result<()> {
             Ok(Terminal::start(&command, 120, 40)?.finish()?.drawn)
         };
         assert!(drawn(&[])?.contains("\x1b[32mRunning"), "{:?}", drawn(&[])?);
-        for variables in [&[("NO_COLOR", "1")], &[("TERM", "dumb")]] {
+        for variables in [&[("NO_COLOR", "1")][..], &[("TERM", "dumb")], &[("TERM", "dumb"), ("CI", "true")]] {
             let drawn = drawn(variables)?;
             assert!(drawn.contains("Running") && !drawn.contains('\x1b'), "{variables:?}: {drawn:?}");
         }
