@@ -4,6 +4,7 @@
 //! Everything is named after the cloud, made if missing and removed if there: running any of it twice is harmless, and
 //! what a killed run or a reboot left half made is finished or cleared by the next.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -102,7 +103,12 @@ table ip {table} {{
         let (space, link, bridge) = (self.id.network_namespace(node), self.id.link(node), self.id.bridge());
         ensure_network_namespace(&space).await?;
         if !link_exists(&link) {
-            run("ip", &["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &space]).await?;
+            let own = hardware_address(self.network.node(node));
+            run(
+                "ip",
+                &["link", "add", &link, "type", "veth", "peer", "name", "eth0", "address", &own, "netns", &space],
+            )
+            .await?;
         }
         run("ip", &["link", "set", &link, "master", &bridge, "up"]).await?;
         let address = Cidr(self.network.node(node), 24).to_string();
@@ -323,6 +329,14 @@ async fn used_networks() -> anyhow::Result<Vec<(Cidr, String)>> {
 
 fn link_exists(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
+}
+
+/// The same whenever a node is made anew: its neighbours remember it, and would send what is for it nowhere for half a
+/// minute.
+fn hardware_address(address: Ipv4Addr) -> String {
+    let [one, two, three, four] = address.octets();
+    // A first byte for addresses that no manufacturer gave out.
+    format!("02:0d:{one:02x}:{two:02x}:{three:02x}:{four:02x}")
 }
 
 fn network_namespace(name: &str) -> PathBuf {

@@ -56,6 +56,18 @@ async fn a_stopped_node_is_lost_and_comes_back() -> anyhow::Result<()> {
         let mut manifest = pod::manifest("there", "exec sleep infinity");
         manifest["spec"]["nodeSelector"] = serde_json::json!({"kubernetes.io/hostname": "n2"});
         pod::run(&cluster.namespace, manifest).await?;
+        let mut manifest = pod::manifest("here", "exec sleep infinity");
+        manifest["spec"]["nodeSelector"] = serde_json::json!({"kubernetes.io/hostname": "n1"});
+        pod::run(&cluster.namespace, manifest).await?;
+        let addresses = nodes.get("n2").await?.status.and_then(|status| status.addresses).unwrap_or_default();
+        let address = addresses.iter().find(|address| address.type_ == "InternalIP").map(|one| one.address.clone());
+        // The kubelet of the other node, who wants to know who asks; that it answers is enough.
+        let kubelet = format!("https://{}:10250/healthz", address.unwrap_or_default());
+        let reach = async || {
+            let words = ["curl", "-sk", "-o", "/dev/null", "--max-time", "5", &kubelet];
+            pod::exec(&cluster.namespace, "here", &words).await
+        };
+        reach().await?;
 
         cluster.odc_local(&["node", "stop", "n2"]).await?.good()?;
         tokio::time::timeout(LIMIT, await_condition(nodes.clone(), "n2", |node: Option<&Node>| !is_ready(node)))
@@ -65,6 +77,8 @@ async fn a_stopped_node_is_lost_and_comes_back() -> anyhow::Result<()> {
 
         cluster.odc_local(&["node", "start", "n2"]).await?.good()?;
         assert!(is_ready(Some(&nodes.get("n2").await?)), "start waits until it is ready");
+        // Its neighbours find it at once.
+        reach().await?;
         // The kubelet finds its container dead and starts it again, as after a power failure.
         wait::until("the pod runs again", LIMIT, async || pod::exec(&cluster.namespace, "there", &["true"]).await)
             .await?;

@@ -84,9 +84,7 @@ async fn pods_reach_pods_and_services_on_both_nodes() -> anyhow::Result<()> {
         let ask = async |target: &str| {
             pod::exec(namespace, "near", &["curl", "-sS", "--fail", "--max-time", "10", target]).await
         };
-        // An address that was another pod's a moment ago is remembered by its node for a few seconds.
-        let direct = format!("http://{}:8080", address(&far));
-        assert_eq!(wait::until("the other node", Duration::from_secs(30), async || ask(&direct).await).await?, "far\n");
+        assert_eq!(ask(&format!("http://{}:8080", address(&far))).await?, "far\n");
         // A Service knows of its pods a moment after they are ready. Its own leads a pod back to itself.
         for (service, answer) in [("http://far-service", "far\n"), ("http://near-service", "near\n")] {
             let said = wait::until(service, Duration::from_secs(30), async || ask(service).await).await?;

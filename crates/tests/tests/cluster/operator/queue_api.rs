@@ -314,6 +314,8 @@ async fn only_administrators_may_ask_what_another_quota_would_change() -> anyhow
             admission.is_some_and(|admission| admission.reason.as_deref() == Some("QuotaExceeded"))
         });
         waits.await.with_context(|| operator.words())?;
+        // Who decides and who drives the server write one after the other.
+        stage.until_phase("second", Phase::Queued).await?;
         let what_if = async |client: &Client, devices: u32| -> anyhow::Result<WhatIfStatus> {
             let question = json!({"apiVersion": "queue.odc.dev/v1alpha1", "kind": "WhatIf",
                 "spec": {"teams": {"vision": {"devices": devices}}}});
