@@ -2,23 +2,26 @@
 //! teams and with short lives. How long until the last one is over, beside the time that all of them would take if every
 //! device were used all the while; and what a decision costs.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use kube::api::{Api, ListParams, PostParams};
-use odc_api::v1alpha1::{DevServer, DevServerUser, Phase};
+use kube::api::{Api, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use odc_api::v1alpha1::{DevServer, Phase};
 use odc_tests::odc::{self, Operator};
-use odc_tests::{ControlPlane, wait, with_control_plane};
+use odc_tests::{ControlPlane, with_control_plane};
 use serde_json::json;
 
 use crate::Report;
-use crate::operator::{TOGETHER, memory, mib};
+use crate::operator::{TOGETHER, memory, mib, users_are_ready};
 
 const TEAMS: usize = 12;
-const NODES: usize = 64;
+/// So few that the queue is long and the last ones hardly count.
+const NODES: usize = 32;
 const DEVICES: usize = 8;
 /// How many a team asks for, devices and seconds of each.
 const CLASSES: [(usize, usize, usize); 3] = [(70, 1, 20), (20, 4, 30), (10, 8, 40)];
@@ -63,14 +66,7 @@ pub(crate) async fn run() -> anyhow::Result<Report> {
             .map(Ok::<_, anyhow::Error>)
             .try_for_each_concurrent(TOGETHER, async |request| create(plane, request).await)
             .await?;
-        wait::until("all are over", LIMIT, async || {
-            // Nobody is asked for everything again and again: that would be a load of its own.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let over = over(plane).await?;
-            anyhow::ensure!(over >= requests.len(), "{over} of {} are", requests.len());
-            Ok(())
-        })
-        .await?;
+        tokio::time::timeout(LIMIT, all_over(plane, requests.len())).await.context("they are not over in time")??;
         let took = began.elapsed().as_secs_f64();
         let spent = used(&operator)?.saturating_sub(before);
         let ratio = took / bound;
@@ -121,19 +117,7 @@ async fn start(plane: &ControlPlane, directory: &Path) -> anyhow::Result<Operato
     let kubeconfig = directory.join("operator.kubeconfig");
     odc::with_token(&plane.kubeconfig, &odc::token(&plane.client).await?, &kubeconfig)?;
     let operator = Operator::start(&kubeconfig, directory, &[("ODC_EXPIRY_GRACE", "0s")]).await?;
-    let users: Api<DevServerUser> = Api::all(plane.client.clone());
-    for team in 0..TEAMS {
-        let name = format!("t{team}");
-        wait::until("the users", Duration::from_secs(120), async || {
-            let status = users.get(&name).await?.status.unwrap_or_default();
-            let ready =
-                odc_api::v1alpha1::condition::holds(&status.conditions, odc_api::v1alpha1::condition::Type::Ready);
-            anyhow::ensure!(ready, "{name} is not ready");
-            Ok(())
-        })
-        .await?;
-        odc_local::cluster::takes_pods(&plane.client, &format!("dev-{name}")).await?;
-    }
+    users_are_ready(plane, (0..TEAMS).map(|team| format!("t{team}"))).await?;
     Ok(operator)
 }
 
@@ -147,11 +131,20 @@ async fn create(plane: &ControlPlane, request: &Request) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By the field that can be selected, so that only those that are over are sent.
-async fn over(plane: &ControlPlane) -> anyhow::Result<usize> {
+/// Watched, because to ask for all of them again and again would be a load of its own.
+async fn all_over(plane: &ControlPlane, count: usize) -> anyhow::Result<()> {
     let servers: Api<DevServer> = Api::all(plane.client.clone());
-    let selector = format!("status.phase={}", Phase::Expired);
-    Ok(servers.list_metadata(&ListParams::default().fields(&selector)).await?.items.len())
+    let mut seen = std::pin::pin!(watcher(servers, watcher::Config::default()).default_backoff().applied_objects());
+    let mut over = HashSet::new();
+    while over.len() < count {
+        let server = seen.next().await.context("the watch goes on")??;
+        match server.status.as_ref().and_then(|status| status.phase) {
+            Some(Phase::Expired) => drop(over.insert((server.metadata.namespace, server.metadata.name))),
+            Some(other) if other.terminal() => anyhow::bail!("{:?} is {other}", server.metadata.name),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The CPU it has used so far.

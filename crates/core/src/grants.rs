@@ -144,7 +144,7 @@ fn leaving<'a>(decisions: &'a [Decision], facts: &'a Facts<'_>) -> impl Iterator
         .collect();
     let servers = facts.servers.iter();
     let left = servers.filter(move |server| server.is_granted() && left.contains(server.uid.as_str()));
-    left.flat_map(Server::holders)
+    left.flat_map(|server| server.holders())
 }
 
 fn decisions(
@@ -226,7 +226,7 @@ fn silent(room: &Room<'_>, policy: &Policy, now: Timestamp) -> Again {
 
 /// When the next one begins to stop for somebody else: from then on its pods may go.
 fn giving_way(facts: &Facts<'_>, now: Timestamp) -> Again {
-    let left = facts.servers.iter().filter_map(Server::gives_way_at).filter(|at| *at > now);
+    let left = facts.servers.iter().filter_map(|server| server.gives_way_at()).filter(|at| *at > now);
     let left = left.filter_map(|at| Duration::try_from(now.duration_until(at)).ok());
     left.min().map_or(Again::OnChange, Again::After)
 }

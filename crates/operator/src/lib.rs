@@ -6,6 +6,7 @@
 pub mod agents;
 mod apply;
 mod cache;
+mod client;
 mod clock;
 mod config;
 mod context;
@@ -32,19 +33,13 @@ mod user;
 mod watch;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use anyhow::Context as _;
 use futures_util::future::{BoxFuture, FutureExt as _, select_all};
 use futures_util::{StreamExt as _, stream};
-use http::HeaderValue;
-use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::controller::{Config as Applier, applier};
 use kube::runtime::reflector::{self, ObjectRef};
 use kube::{Client, Resource};
 use tokio::sync::{Notify, mpsc};
-use tower::util::MapResponseLayer;
 
 pub use config::{Config, Options};
 
@@ -63,7 +58,7 @@ const LEASE: &str = "odc-operator";
 /// Runs until asked to stop, or until another process leads.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     let clock = Clock::new();
-    let client = client(&config, &clock).await?;
+    let client = client::new(&config, &clock).await?;
     let health = Health::default();
     let identity = identity();
     let candidate = Candidate::new(&client, &config.namespace, LEASE, identity.clone());
@@ -229,28 +224,6 @@ where
     };
     let settings = Applier::default().concurrency(at_once);
     applier(reconcile, on_error, ctx.clone(), store, Box::pin(due), settings).for_each(|_| async {}).boxed()
-}
-
-async fn client(config: &Config, clock: &Clock) -> anyhow::Result<Client> {
-    let mut settings = match &config.kubeconfig {
-        Some(path) => {
-            let parsed = Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?
-        }
-        None => kube::Config::infer().await.context("finding the cluster; give --kubeconfig outside of one")?,
-    };
-    // A retry we do not know of could write after somebody else leads.
-    settings.default_retry = false;
-    settings.connect_timeout = Some(Duration::from_secs(3));
-    settings.headers.push((http::header::USER_AGENT, HeaderValue::from_static("odc-operator")));
-    let clock = clock.clone();
-    let learning = MapResponseLayer::new(move |answer: http::Response<_>| {
-        if let Some(date) = clock::date(answer.headers()) {
-            clock.learn(date);
-        }
-        answer
-    });
-    Ok(ClientBuilder::try_from(settings)?.with_layer(&learning).build())
 }
 
 /// Unique, also when a pod is replaced under its own name.

@@ -27,7 +27,7 @@ use keep::Unkept;
 use recording::Recording;
 
 const NAME: &str = "queue";
-/// Passes are at least so far apart, and half as long as it takes to decide: what changes meanwhile is decided together,
+/// Passes are at least so far apart, and twice as long as it takes to decide: what changes meanwhile is decided together,
 /// and a large cluster leaves time for everything else.
 const PACE: Duration = Duration::from_millis(10);
 /// Writes under way at once.
@@ -115,7 +115,7 @@ pub async fn run(ctx: Arc<Context>) {
         let started = Instant::now();
         let again = pass(&ctx, &mut memory).await;
         ctx.metrics.pass_seconds.observe(started.elapsed().as_secs_f64());
-        tokio::time::sleep(PACE.max(memory.thought / 2)).await;
+        tokio::time::sleep(PACE.max(memory.thought * 2)).await;
         let changed = ctx.triggers.queue.notified();
         match again {
             Again::OnChange => changed.await,

@@ -73,7 +73,7 @@ impl Snapshot {
         Facts {
             nodes: self.nodes.iter().map(|node| &**node).collect(),
             pods: self.pods.iter().map(|pod| &**pod).collect(),
-            servers: self.servers.clone(),
+            servers: self.servers.iter().collect(),
             accounts: self.accounts.clone(),
             unfit,
             flavors: self.flavors.iter().map(|flavor| &**flavor).collect(),

@@ -16,7 +16,7 @@ pub struct Facts<'a> {
     pub nodes: Vec<&'a Node>,
     /// Of everybody: whoever they belong to, bound pods use their node.
     pub pods: Vec<&'a Pod>,
-    pub servers: Vec<Server>,
+    pub servers: Vec<&'a Server>,
     pub accounts: Accounts,
     pub unfit: Refusals,
     /// For what is recorded of them.
@@ -99,7 +99,7 @@ impl Facts<'_> {
 
     /// All servers, first come first.
     pub(super) fn in_order(&self) -> Vec<&Server> {
-        let mut all: Vec<_> = self.servers.iter().collect();
+        let mut all = self.servers.clone();
         all.sort_by_key(|server| server.turn());
         all
     }

@@ -234,7 +234,7 @@ impl Cluster {
         Facts {
             nodes: self.nodes.iter().collect(),
             pods: self.pods.iter().collect(),
-            servers: self.servers.clone(),
+            servers: self.servers.iter().collect(),
             accounts: self.accounts.clone(),
             unfit: self.unfit.clone(),
             flavors: vec![],

@@ -17,7 +17,8 @@ use crate::scheduler::{self, Eta, Event, Forecast, Promises, State, Wait, World}
 #[derive(Clone, Debug, Default)]
 pub struct Outlook {
     pub(super) world: World,
-    pub(super) forecast: Forecast,
+    /// Only while somebody waits: it is as large as the world.
+    pub(super) forecast: Option<Forecast>,
     waits: Vec<Wait>,
     etas: BTreeMap<String, Eta>,
     policy: scheduler::Policy,
@@ -51,7 +52,13 @@ pub enum Prospect {
 impl Outlook {
     /// Takes note of who waits, in a world in which everything that was granted has started.
     pub(super) fn look(&mut self, waits: Vec<Wait>, policy: scheduler::Policy, at: i64) {
-        self.etas = etas(&self.world, &mut self.forecast, &waits, &policy, at);
+        self.forecast = match self.forecast.take() {
+            _ if waits.is_empty() => None,
+            None => Some(Forecast::of(&self.world, policy.half_life, at)),
+            known => known,
+        };
+        let known = self.forecast.as_mut();
+        self.etas = known.map(|forecast| etas(&self.world, forecast, &waits, &policy, at)).unwrap_or_default();
         (self.waits, self.policy, self.at) = (waits, policy, at);
     }
 
@@ -102,13 +109,14 @@ impl Outlook {
     pub fn ask(&self, server: &Server, now: Timestamp) -> Prospect {
         // The last pass may have been long ago, if nothing has changed since.
         let now = now.as_second().max(self.at);
-        let (mut world, mut forecast) = (self.world.clone(), self.forecast.clone());
+        let (mut world, half_life) = (self.world.clone(), self.policy.half_life);
         let asked = scheduler::Server { state: State::Waiting, ..told(server, &Refusals::default()) };
         let event = Event::Server(Box::new(asked));
-        world.apply(event.clone(), self.policy.half_life, now);
-        forecast.apply(&event, &world, self.policy.half_life, now);
+        world.apply(event.clone(), half_life, now);
         let plan = world.sketch(&self.policy, now);
         let Some(wait) = plan.waits.iter().find(|wait| wait.id == server.uid) else { return Prospect::Now };
+        let mut forecast = self.forecast.clone().unwrap_or_else(|| Forecast::of(&self.world, half_life, now));
+        forecast.apply(&event, &world, half_life, now);
         let eta = etas(&world, &mut forecast, std::slice::from_ref(wait), &self.policy, now).remove(&wait.id);
         let (reason, message) = world.explained().why(wait);
         Prospect::Later { position: wait.position, eta, reason, message }
@@ -122,9 +130,6 @@ fn etas(
     policy: &scheduler::Policy,
     now: i64,
 ) -> BTreeMap<String, Eta> {
-    if waits.is_empty() {
-        return BTreeMap::new();
-    }
     let likely = forecast.starts(world, policy, now);
     let eta = |wait: &Wait| {
         let likely = likely.get(&wait.id).copied()?;

@@ -52,7 +52,9 @@ impl Planner {
     fn tell(&mut self, event: Event, policy: &Policy, now: i64, watch: Watch<'_>) {
         watch(Step::Told { now, event: &event });
         let Outlook { world, forecast, .. } = &mut self.outlook;
-        forecast.apply(&event, world, policy.queue.half_life, now);
+        if let Some(forecast) = forecast {
+            forecast.apply(&event, world, policy.queue.half_life, now);
+        }
         world.apply(event, policy.queue.half_life, now);
     }
 
@@ -143,7 +145,7 @@ impl Planner {
     ) -> BTreeSet<Holder> {
         let mut gone = BTreeSet::new();
         let servers: HashMap<&str, &super::Server> =
-            facts.servers.iter().map(|server| (server.uid.as_str(), server)).collect();
+            facts.servers.iter().map(|server| (server.uid.as_str(), *server)).collect();
         for (uid, stay) in before {
             let server = servers.get(uid.as_str());
             if server.is_some_and(|server| server.is_granted()) {

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::Sentence;
 
 use super::room::Room;
-use super::{Facts, Policy, Server, due};
+use super::{Facts, Policy, due};
 use crate::seen::{Effect, Node, Readiness};
 
 /// A node refused a server.
@@ -81,7 +81,7 @@ impl Refusals {
 
     /// Those that count. A node that changed and changed back has changed, so what is void now is dropped for good.
     pub(super) fn holding(world: &Facts<'_>, room: &Room<'_>, policy: &Policy, now: Timestamp) -> Self {
-        let of_servers = world.servers.iter().flat_map(|server: &Server| world.unfit.of_server(&server.uid));
+        let of_servers = world.servers.iter().flat_map(|server| world.unfit.of_server(&server.uid));
         of_servers.filter(|refusal| refusal.holds(room, policy, now)).cloned().collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{Event, Running, Server, State};
+use super::event::{Account, Event, Running, Server, State};
 use super::stays::{Given, Record};
 use super::{Policy, World};
 
@@ -38,6 +38,26 @@ pub struct Eta {
 impl Forecast {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Of a world that is there already.
+    pub fn of(world: &World, half_life: i64, now: i64) -> Self {
+        let mut forecast = Self::default();
+        let nodes = world.nodes().map(|node| Event::Node(node.clone()));
+        let servers = world.servers().map(|server| Event::Server(Box::new(server.clone())));
+        let users = world.users().map(|account| {
+            let used = world.used_by_user(&account.name, half_life, now);
+            Event::User(Account { used, ..account.clone() })
+        });
+        let teams = world.teams().map(|account| {
+            let used = world.used_by_team(&account.name, half_life, now);
+            Event::Team(Account { used, ..account.clone() })
+        });
+        // What was used is told last: servers would be counted in addition.
+        for event in nodes.chain(servers).chain(users).chain(teams) {
+            forecast.apply(&event, world, half_life, now);
+        }
+        forecast
     }
 
     /// Takes note of a change, beside the world it belongs to.
@@ -136,4 +156,32 @@ impl World {
 
 fn stay(record: Option<&Record>, lifetime: i64, already: i64) -> i64 {
     record.map_or_else(|| Record::default().stay(lifetime, already), |record| record.stay(lifetime, already))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Node;
+    use super::super::fixtures::server;
+    use super::*;
+
+    #[test]
+    fn one_made_of_a_world_expects_what_one_does_that_was_told_everything() {
+        let policy = Policy::default();
+        let (mut world, mut told) = (World::new(), Forecast::new());
+        let asked = |name: &str, owner: &str, queued| {
+            Box::new(Server { owner: owner.into(), lifetime: Some(7_200), ..server(name, queued) })
+        };
+        let mut runs = asked("runs", "ada", 0);
+        let on = vec![("n1".to_owned(), runs.ask.each.clone())];
+        runs.state = State::Running(Running { on, since: 0, end: Some(7_200), leaving: false });
+        let node = Node { name: "n1".into(), capacity: runs.ask.each.clone(), ..Node::default() };
+        let waiting = [asked("hers", "ada", 10), asked("his", "bob", 20)].map(Event::Server);
+        for event in [Event::Node(node), Event::Server(runs)].into_iter().chain(waiting) {
+            told.apply(&event, &world, policy.half_life, 600);
+            world.apply(event, policy.half_life, 600);
+        }
+        let expected = told.starts(&world, &policy, 600);
+        assert!(expected["hers"] > 600 && expected["hers"] < expected["his"], "{expected:?}");
+        assert_eq!(Forecast::of(&world, policy.half_life, 600).starts(&world, &policy, 600), expected);
+    }
 }

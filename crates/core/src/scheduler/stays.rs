@@ -57,7 +57,10 @@ impl Default for Promises {
     }
 }
 
+/// How many of a thousand promises are to be kept. What is aimed at is a little more: long waits are heard of last, so
+/// what was learned lately is always somewhat too good.
 const TARGETS: [i32; 2] = [500, 900];
+const AIMS: [i32; 2] = [530, 930];
 /// How far one outcome moves a level, in thousandths.
 const STEP: i32 = 30;
 /// Shorter waits are not told apart.
@@ -205,12 +208,12 @@ impl Promises {
         let ratio = i64::try_from(ratio).unwrap_or(i64::MAX);
         count(&mut self.ratios, RATIOS.partition_point(|upto| *upto < ratio).min(RATIOS.len() - 1));
         self.given = self.given.saturating_add(1);
-        for ((kept, target), (level, promise)) in
-            self.kept.iter_mut().zip(TARGETS).zip(self.levels.iter_mut().zip([given.p50, given.p90]))
+        for ((kept, aim), (level, promise)) in
+            self.kept.iter_mut().zip(AIMS).zip(self.levels.iter_mut().zip([given.p50, given.p90]))
         {
             let was_kept = waited <= promise;
             *kept = kept.saturating_add(u32::from(was_kept));
-            let step = if was_kept { STEP * (target - 1_000) } else { STEP * target };
+            let step = if was_kept { STEP * (aim - 1_000) } else { STEP * aim };
             *level = (*level + step / 1_000).clamp(50, 998);
         }
     }

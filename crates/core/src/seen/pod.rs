@@ -129,6 +129,9 @@ impl ServerPod {
         let of_status = |text: fn(&k8s::PodStatus) -> &Option<String>| status.and_then(|status| text(status).clone());
         let initial = status.and_then(|status| status.init_container_statuses.as_ref()).into_iter().flatten();
         let main = status.and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
+        let mut containers: Vec<_> = initial.chain(main).map(Container::of).collect();
+        // Kept for every pod there is, and collected with room for four.
+        containers.shrink_to_fit();
         Some(Self {
             owner,
             made_for,
@@ -142,7 +145,7 @@ impl ServerPod {
             message: of_status(|status| &status.message)
                 .or_else(|| refused.and_then(|refused| refused.message.clone())),
             unschedulable: refused.and_then(|refused| at(refused.last_transition_time.as_ref())),
-            containers: initial.chain(main).map(Container::of).collect(),
+            containers,
         })
     }
 }
