@@ -2,6 +2,7 @@
 //!
 //! Server-side apply throughout: a second run changes nothing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::parts::{Blueprint, OURS};
+use crate::parts::{Blueprint, LABELS, OURS};
 
 const MANAGER: &str = "odc-local";
 /// The controller manager makes them within a second or two of its start.
@@ -65,8 +66,24 @@ pub async fn prepare(blueprint: &Blueprint) -> anyhow::Result<()> {
     let client = client(&blueprint.layout.kubeconfig()).await?;
     rights(&client).await?;
     dns(&client, blueprint).await?;
+    known_nodes(&client, blueprint).await?;
     gone_nodes(&client, blueprint).await?;
     simulated_nodes(&client, blueprint).await
+}
+
+/// A kubelet labels its node only when it registers it, so those that were registered by an earlier version may lack some.
+async fn known_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    for name in blueprint.settings.all_nodes().map(|node| node.to_string()) {
+        let Some(node) = nodes.get_opt(&name).await.with_context(|| format!("looking at node {name}"))? else {
+            continue;
+        };
+        let known = node.metadata.labels.unwrap_or_default();
+        if LABELS.iter().any(|(label, value)| known.get(*label).map(String::as_str) != Some(*value)) {
+            apply(&nodes, &name, &json!({"metadata": {"labels": BTreeMap::from(LABELS)}})).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Objects of nodes the cloud no longer has.

@@ -12,7 +12,7 @@ mod simulated;
 use std::path::PathBuf;
 
 pub use database::ensure_password;
-pub use kubelet::{GPU_RESOURCE, OURS};
+pub use kubelet::{GPU_RESOURCE, LABELS, OURS};
 
 use crate::artifact::Executables;
 use crate::cgroup::Cgroups;

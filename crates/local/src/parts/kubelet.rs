@@ -11,6 +11,9 @@ use crate::probe::Probe;
 const HEALTH_PORT: u16 = 10248;
 /// Marks Node objects of this cloud's own nodes.
 pub const OURS: &str = "odc.dev/local-node";
+/// Of every node of ours.
+pub const LABELS: [(&str, &str); 3] =
+    [(OURS, "true"), ("topology.kubernetes.io/region", "local"), ("topology.kubernetes.io/zone", "local")];
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
 
 impl Blueprint {
@@ -55,10 +58,7 @@ impl Blueprint {
             .command(["kubelet"])
             .flag("hostname-override", node)
             .flag("node-ip", address)
-            .flag(
-                "node-labels",
-                format!("{OURS}=true,topology.kubernetes.io/region=local,topology.kubernetes.io/zone=local"),
-            )
+            .flag("node-labels", LABELS.map(|(label, value)| format!("{label}={value}")).join(","))
             .path_flag("kubeconfig", &credentials)
             .path_flag("config", &config)
             .file(config.clone(), text)
