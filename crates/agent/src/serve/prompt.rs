@@ -1,4 +1,4 @@
-//! How interactive shells show what people should read, without a change to anybody's files.
+//! How interactive shells show what people should read and find our commands, without a change to anybody's files.
 //!
 //! bash runs what the variable `PROMPT_COMMAND` says before each prompt, also if it was inherited. Other shells have no
 //! such variable; `docs/activity.md` has lines for their start-up files.
@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use crate::serve::board::PROMPT;
+use crate::serve::session::environment::TOOLS;
 
 pub const VARIABLE: &str = "PROMPT_COMMAND";
 
@@ -16,7 +17,7 @@ pub fn variable(state: &Path, inherited: Option<&OsStr>) -> Option<(OsString, Os
 }
 
 /// The user's own command comes first, and sees the exit status it expects. Ours does nothing while there is nothing to
-/// read.
+/// read. Login shells read `/etc/profile`, which in many images sets `PATH` anew.
 fn command(state: &Path, inherited: Option<&OsStr>) -> Option<OsString> {
     // A path that needs quoting is one that nobody uses.
     let file = state.join(PROMPT).into_os_string().into_string().ok()?;
@@ -25,7 +26,7 @@ fn command(state: &Path, inherited: Option<&OsStr>) -> Option<OsString> {
         return None;
     }
     let ours = format!(
-        "if [ -s {file} ]; then while IFS= read -r __odc; do printf '\\033[1;33m[odc] %s\\033[0m\\n' \"$__odc\"; done <{file} 2>/dev/null; unset __odc; fi"
+        "case :$PATH: in *:{TOOLS}:*) ;; *) PATH=$PATH:{TOOLS} ;; esac; if [ -s {file} ]; then while IFS= read -r __odc; do printf '\\033[1;33m[odc] %s\\033[0m\\n' \"$__odc\"; done <{file} 2>/dev/null; unset __odc; fi"
     );
     let mut command = inherited.filter(|inherited| !inherited.is_empty()).map(OsStr::to_owned).unwrap_or_default();
     if !command.is_empty() {
@@ -63,6 +64,14 @@ mod tests {
         let shown: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
         let warning = "\x1b[1;33m[odc] ends in 5 min; $(touch /nothing) `x`\x1b[0m";
         assert_eq!(shown, ["mine", warning, "one", "mine", warning, "mine", "two", "mine"]);
+    }
+
+    #[test]
+    fn bash_finds_our_commands_whatever_a_profile_made_of_its_path() {
+        let state = tempfile::tempdir().unwrap();
+        let Some(shown) = prompts(state.path(), None, "PATH=/usr/bin:/bin\necho $PATH\necho $PATH\n") else { return };
+        let shown: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(shown, ["/usr/bin:/bin:/odc/bin"; 2]);
     }
 
     #[test]

@@ -146,6 +146,16 @@ async fn people_work_in_a_server_as_on_any_other() -> anyhow::Result<()> {
             .await?;
         assert_eq!(said, "box /home/dev /odc/bin/odc-status\n");
 
+        // A login shell too, though its profile sets the path anew.
+        let mut typed = ada.ssh(&door, &["-tt"])?;
+        let mut typed = typed.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut keys = typed.stdin.take().context("a shell reads keys")?;
+        tokio::io::AsyncWriteExt::write_all(&mut keys, b"shopt login_shell; type odc-status; exit 3\n").await?;
+        let seen = typed.wait_with_output().await?;
+        let text = String::from_utf8_lossy(&seen.stdout);
+        assert!(text.contains("login_shell") && text.contains("odc-status is /odc/bin/odc-status"), "{text}");
+        assert_eq!(seen.status.code(), Some(3), "{text}");
+
         // What runs in tmux stays when the connection ends, and when the SSH server itself dies.
         ada.say(&door, "tmux new-session -d -s work 'echo $$ > pid; exec sleep 1000'").await?;
         let pid = ada.say(&door, "cat pid").await?;

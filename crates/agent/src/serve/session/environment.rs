@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::serve::account::Account;
 
 /// Where our own commands are.
-const TOOLS: &str = "/odc/bin";
+pub const TOOLS: &str = "/odc/bin";
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
