@@ -205,8 +205,9 @@ async fn at_rest(operator: &Operator) -> anyhow::Result<u64> {
     wait::until("the operator's memory is at rest", LIMIT, async || {
         tokio::time::sleep(Duration::from_secs(2)).await;
         seen.push(memory(operator)?);
-        let last = seen.iter().rev().take(8);
-        let (least, most) = (last.clone().min().copied().unwrap_or_default(), last.max().copied().unwrap_or_default());
+        let recent = seen.iter().rev().take(8);
+        let (least, most) =
+            (recent.clone().min().copied().unwrap_or_default(), recent.max().copied().unwrap_or_default());
         anyhow::ensure!(seen.len() >= 8 && most - least <= SAME, "it is between {least} and {most} bytes");
         Ok(most)
     })
