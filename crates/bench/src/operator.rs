@@ -198,20 +198,24 @@ pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What it takes when that has stopped changing.
+/// What it takes when that has hardly changed for a while.
 async fn at_rest(operator: &Operator) -> anyhow::Result<u64> {
-    const SAME: u64 = 128 << 10;
-    let mut seen = Vec::new();
-    wait::until("the operator's memory is at rest", LIMIT, async || {
-        tokio::time::sleep(Duration::from_secs(2)).await;
+    const HARDLY: u64 = 128 << 10;
+    const LOOKS: usize = 8;
+    const BETWEEN: Duration = Duration::from_secs(2);
+    let (mut seen, began) = (Vec::new(), Instant::now());
+    while began.elapsed() < LIMIT {
+        tokio::time::sleep(BETWEEN).await;
         seen.push(memory(operator)?);
-        let recent = seen.iter().rev().take(8);
-        let (least, most) =
-            (recent.clone().min().copied().unwrap_or_default(), recent.max().copied().unwrap_or_default());
-        anyhow::ensure!(seen.len() >= 8 && most - least <= SAME, "it is between {least} and {most} bytes");
-        Ok(most)
-    })
-    .await
+        let recent = seen.iter().rev().take(LOOKS).copied();
+        if let (Some(least), Some(most)) = (recent.clone().min(), recent.max())
+            && seen.len() >= LOOKS
+            && most - least <= HARDLY
+        {
+            return Ok(most);
+        }
+    }
+    anyhow::bail!("the operator's memory does not come to rest: {seen:?}")
 }
 
 pub(crate) fn memory(operator: &Operator) -> anyhow::Result<u64> {

@@ -66,7 +66,7 @@ pub(crate) async fn run() -> anyhow::Result<Report> {
             .map(Ok::<_, anyhow::Error>)
             .try_for_each_concurrent(TOGETHER, async |request| create(plane, request).await)
             .await?;
-        tokio::time::timeout(LIMIT, all_over(plane, requests.len())).await.context("they are not over in time")??;
+        all_over(plane, requests.len()).await?;
         let took = began.elapsed().as_secs_f64();
         let spent = used(&operator)?.saturating_sub(before);
         let ratio = took / bound;
@@ -135,9 +135,14 @@ async fn create(plane: &ControlPlane, request: &Request) -> anyhow::Result<()> {
 async fn all_over(plane: &ControlPlane, count: usize) -> anyhow::Result<()> {
     let servers: Api<DevServer> = Api::all(plane.client.clone());
     let mut seen = std::pin::pin!(watcher(servers, watcher::Config::default()).default_backoff().applied_objects());
-    let mut over = HashSet::new();
+    let (mut over, began) = (HashSet::new(), Instant::now());
     while over.len() < count {
-        let server = seen.next().await.context("the watch goes on")??;
+        let left = LIMIT.saturating_sub(began.elapsed());
+        let Ok(Some(next)) = tokio::time::timeout(left, seen.next()).await else {
+            anyhow::bail!("{} of {count} are over after {} s", over.len(), LIMIT.as_secs());
+        };
+        // A watch that broke is made anew.
+        let Ok(server) = next else { continue };
         match server.status.as_ref().and_then(|status| status.phase) {
             Some(Phase::Expired) => drop(over.insert((server.metadata.namespace, server.metadata.name))),
             Some(other) if other.terminal() => anyhow::bail!("{:?} is {other}", server.metadata.name),

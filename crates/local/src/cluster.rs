@@ -66,13 +66,14 @@ pub async fn prepare(blueprint: &Blueprint) -> anyhow::Result<()> {
     let client = client(&blueprint.layout.kubeconfig()).await?;
     rights(&client).await?;
     dns(&client, blueprint).await?;
-    known_nodes(&client, blueprint).await?;
+    label_nodes(&client, blueprint).await?;
     gone_nodes(&client, blueprint).await?;
     simulated_nodes(&client, blueprint).await
 }
 
-/// A kubelet labels its node only when it registers it, so those that were registered by an earlier version may lack some.
-async fn known_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
+/// A kubelet gives its node labels of ours only when it registers it, so one that an earlier version registered may lack
+/// some.
+async fn label_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     for name in blueprint.settings.all_nodes().map(|node| node.to_string()) {
         let Some(node) = nodes.get_opt(&name).await.with_context(|| format!("looking at node {name}"))? else {
@@ -80,7 +81,11 @@ async fn known_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<(
         };
         let known = node.metadata.labels.unwrap_or_default();
         if LABELS.iter().any(|(label, value)| known.get(*label).map(String::as_str) != Some(*value)) {
-            apply(&nodes, &name, &json!({"metadata": {"labels": BTreeMap::from(LABELS)}})).await?;
+            let patch = Patch::Merge(json!({"metadata": {"labels": BTreeMap::from(LABELS)}}));
+            nodes
+                .patch(&name, &PatchParams::default(), &patch)
+                .await
+                .with_context(|| format!("labelling node {name}"))?;
         }
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! How the API server is reached. kube's own client would keep every connection that was ever needed at once, each with
-//! its buffers; a burst of requests is to leave nothing behind.
+//! How the API server is reached. kube's own client keeps every connection that was needed at once until the API server
+//! closes it, each with its buffers; a burst of requests is to leave nothing behind.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::config::Config;
 /// Connections kept beside those in use, and for how long.
 const IDLE: usize = 32;
 const IDLE_FOR: Duration = Duration::from_secs(5);
-/// For what is read and written at once on a connection. Larger answers come in several pieces.
+/// For what is read and written at once on a connection. Larger answers come in several pieces; their heads must fit.
 const BUFFER: usize = 32 << 10;
 const CONNECT: Duration = Duration::from_secs(3);
 
@@ -32,12 +32,17 @@ pub async fn new(config: &Config, clock: &Clock) -> anyhow::Result<Client> {
         }
         None => kube::Config::infer().await.context("finding the cluster; give --kubeconfig outside of one")?,
     };
+    anyhow::ensure!(
+        settings.proxy_url.is_none(),
+        "the operator asks the API server without a proxy: unset HTTPS_PROXY, or take proxy-url out of the kubeconfig"
+    );
     settings.headers.push((http::header::USER_AGENT, HeaderValue::from_static("odc-operator")));
 
     let mut plain = HttpConnector::new();
     plain.enforce_http(false);
     let mut connector = TimeoutConnector::new(settings.rustls_https_connector_with_connector(plain)?);
     connector.set_connect_timeout(Some(CONNECT));
+    connector.set_write_timeout(settings.write_timeout);
     let requests = hyper_util::client::legacy::Builder::new(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_FOR)
@@ -51,7 +56,7 @@ pub async fn new(config: &Config, clock: &Clock) -> anyhow::Result<Client> {
         }
         answer
     });
-    // Nothing is tried again here: a retry we do not know of could write after somebody else leads.
+    // Nothing that was sent is tried again here: a retry we do not know of could write after somebody else leads.
     let service = ServiceBuilder::new()
         .layer(learning)
         .layer(settings.base_uri_layer())

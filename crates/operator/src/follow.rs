@@ -81,7 +81,7 @@ pub async fn follow<K, V>(
                 changed(Change { key: &key, old: old.as_deref(), new: None });
             }
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
+                tracing::warn!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
             }
         }
     }
@@ -116,7 +116,7 @@ pub async fn reflect<K>(
             event = events.next() => match event {
                 None => return,
                 Some(Err(error)) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
                     continue;
                 }
                 Some(Ok(event)) => event,

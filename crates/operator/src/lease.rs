@@ -81,7 +81,7 @@ impl Candidate {
             match self.try_acquire(&mut observed).await {
                 Ok(Some((epoch, version))) => return Lead::new(epoch, version, asked),
                 Ok(None) => {}
-                Err(error) => tracing::debug!(error = &error as &dyn std::error::Error, "looking at the lease"),
+                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the lease cannot be had"),
             }
             tokio::time::sleep(RETRY).await;
         }

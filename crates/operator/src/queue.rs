@@ -28,7 +28,7 @@ use recording::Recording;
 
 const NAME: &str = "queue";
 /// Passes are at least so far apart, and twice as long as it takes to decide: what changes meanwhile is decided together,
-/// and a large cluster leaves time for everything else.
+/// and a large cluster spends no more than a third of the time with it.
 const PACE: Duration = Duration::from_millis(10);
 /// Writes under way at once.
 const TOGETHER: usize = 16;

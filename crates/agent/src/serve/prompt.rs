@@ -26,7 +26,7 @@ fn command(state: &Path, inherited: Option<&OsStr>) -> Option<OsString> {
         return None;
     }
     let ours = format!(
-        "case :$PATH: in *:{TOOLS}:*) ;; *) PATH=$PATH:{TOOLS} ;; esac; if [ -s {file} ]; then while IFS= read -r __odc; do printf '\\033[1;33m[odc] %s\\033[0m\\n' \"$__odc\"; done <{file} 2>/dev/null; unset __odc; fi"
+        "if [ -s {file} ]; then while IFS= read -r __odc; do printf '\\033[1;33m[odc] %s\\033[0m\\n' \"$__odc\"; done <{file} 2>/dev/null; unset __odc; fi; case :${{PATH-}}: in *:{TOOLS}:*) ;; *) export PATH=\"${{PATH-}}:{TOOLS}\" 2>/dev/null ;; esac"
     );
     let mut command = inherited.filter(|inherited| !inherited.is_empty()).map(OsStr::to_owned).unwrap_or_default();
     if !command.is_empty() {
@@ -72,6 +72,10 @@ mod tests {
         let Some(shown) = prompts(state.path(), None, "PATH=/usr/bin:/bin\necho $PATH\necho $PATH\n") else { return };
         let shown: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
         assert_eq!(shown, ["/usr/bin:/bin:/odc/bin"; 2]);
+        // Who forbids that goes without, and still reads what there is.
+        fs::write(state.path().join(PROMPT), "ends\n").unwrap();
+        let Some(shown) = prompts(state.path(), None, "PATH=/usr/bin:/bin\nreadonly PATH\n") else { return };
+        assert_eq!(shown.matches("ends").count(), 3, "{shown}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod what_if;
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::Reason;
@@ -17,8 +18,8 @@ use crate::scheduler::{self, Eta, Event, Forecast, Promises, State, Wait, World}
 #[derive(Clone, Debug, Default)]
 pub struct Outlook {
     pub(super) world: World,
-    /// Only while somebody waits: it is as large as the world.
-    pub(super) forecast: Option<Forecast>,
+    /// Made when it is needed and kept while somebody waits: it is as large as the world.
+    pub(super) forecast: OnceLock<Forecast>,
     waits: Vec<Wait>,
     etas: BTreeMap<String, Eta>,
     policy: scheduler::Policy,
@@ -52,13 +53,13 @@ pub enum Prospect {
 impl Outlook {
     /// Takes note of who waits, in a world in which everything that was granted has started.
     pub(super) fn look(&mut self, waits: Vec<Wait>, policy: scheduler::Policy, at: i64) {
-        self.forecast = match self.forecast.take() {
-            _ if waits.is_empty() => None,
-            None => Some(Forecast::of(&self.world, policy.half_life, at)),
-            known => known,
-        };
-        let known = self.forecast.as_mut();
-        self.etas = known.map(|forecast| etas(&self.world, forecast, &waits, &policy, at)).unwrap_or_default();
+        let known = self.forecast.take();
+        self.etas = BTreeMap::new();
+        if !waits.is_empty() {
+            let mut forecast = known.unwrap_or_else(|| Forecast::of(&self.world, policy.half_life, at));
+            self.etas = etas(&self.world, &mut forecast, &waits, &policy, at);
+            self.forecast = forecast.into();
+        }
         (self.waits, self.policy, self.at) = (waits, policy, at);
     }
 
@@ -115,7 +116,7 @@ impl Outlook {
         world.apply(event.clone(), half_life, now);
         let plan = world.sketch(&self.policy, now);
         let Some(wait) = plan.waits.iter().find(|wait| wait.id == server.uid) else { return Prospect::Now };
-        let mut forecast = self.forecast.clone().unwrap_or_else(|| Forecast::of(&self.world, half_life, now));
+        let mut forecast = self.forecast.get_or_init(|| Forecast::of(&self.world, half_life, now)).clone();
         forecast.apply(&event, &world, half_life, now);
         let eta = etas(&world, &mut forecast, std::slice::from_ref(wait), &self.policy, now).remove(&wait.id);
         let (reason, message) = world.explained().why(wait);

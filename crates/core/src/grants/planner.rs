@@ -52,7 +52,7 @@ impl Planner {
     fn tell(&mut self, event: Event, policy: &Policy, now: i64, watch: Watch<'_>) {
         watch(Step::Told { now, event: &event });
         let Outlook { world, forecast, .. } = &mut self.outlook;
-        if let Some(forecast) = forecast {
+        if let Some(forecast) = forecast.get_mut() {
             forecast.apply(&event, world, policy.queue.half_life, now);
         }
         world.apply(event, policy.queue.half_life, now);

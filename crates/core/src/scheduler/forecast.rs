@@ -40,7 +40,8 @@ impl Forecast {
         Self::default()
     }
 
-    /// Of a world that is there already.
+    /// Of a world that is there already. It looks at everybody as of now, where one that is told of changes keeps what it
+    /// expected of somebody until that has passed.
     pub fn of(world: &World, half_life: i64, now: i64) -> Self {
         let mut forecast = Self::default();
         let nodes = world.nodes().map(|node| Event::Node(node.clone()));
@@ -53,7 +54,6 @@ impl Forecast {
             let used = world.used_by_team(&account.name, half_life, now);
             Event::Team(Account { used, ..account.clone() })
         });
-        // What was used is told last: servers would be counted in addition.
         for event in nodes.chain(servers).chain(users).chain(teams) {
             forecast.apply(&event, world, half_life, now);
         }
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_made_of_a_world_expects_what_one_does_that_was_told_everything() {
+    fn one_made_of_a_world_expects_what_one_does_that_was_told_everything_now() {
         let policy = Policy::default();
         let (mut world, mut told) = (World::new(), Forecast::new());
         let asked = |name: &str, owner: &str, queued| {

@@ -46,15 +46,15 @@ async fn a_second_cloud_comes_and_goes_without_a_trace() -> anyhow::Result<()> {
         assert_eq!(processes(&shared.directory).await?.iter().filter(|(name, _)| name.ends_with("/gpus")).count(), 2, "the first cloud is untouched");
 
         // As a node that was registered before it had all its labels.
-        let kubectl = async |line: &str| {
+        let shell = async |line: &str| {
             let script = format!("{environment}\n{line}");
             tokio::process::Command::new("sh").args(["-ec", &script]).output().await
         };
-        let bare = kubectl("kubectl label node n1 odc.dev/local-node-").await?;
+        let bare = shell("kubectl label node n1 odc.dev/local-node-").await?;
         assert!(bare.status.success(), "{bare:?}");
         odc_local(directory, &["down"]).await?.good()?;
         odc_local(directory, &["up"]).await?.good()?;
-        let labelled = kubectl("kubectl get nodes -l odc.dev/local-node=true -o name").await?;
+        let labelled = shell("kubectl get nodes -l odc.dev/local-node=true -o name").await?;
         assert_eq!(String::from_utf8_lossy(&labelled.stdout), "node/n1\n", "{labelled:?}");
 
         odc_local(directory, &["down"]).await?.good()?;

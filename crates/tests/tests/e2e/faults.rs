@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use kube::runtime::wait::await_condition;
@@ -62,7 +63,7 @@ async fn a_stopped_node_is_lost_and_comes_back() -> anyhow::Result<()> {
         let addresses = nodes.get("n2").await?.status.and_then(|status| status.addresses).unwrap_or_default();
         let address = addresses.iter().find(|address| address.type_ == "InternalIP").map(|one| one.address.clone());
         // The kubelet of the other node, who wants to know who asks; that it answers is enough.
-        let kubelet = format!("https://{}:10250/healthz", address.unwrap_or_default());
+        let kubelet = format!("https://{}:10250/healthz", address.context("n2 has an address")?);
         let reach = async || {
             let words = ["curl", "-sk", "-o", "/dev/null", "--max-time", "5", &kubelet];
             pod::exec(&cluster.namespace, "here", &words).await

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::grants::Planner;
 use crate::grants::outlook::Quotas;
 use crate::grants::outlook::{Change, Planned, Prospect};
 
@@ -85,6 +86,32 @@ fn a_question_is_answered_as_a_request_would_be_and_changes_nothing() {
 
     let empty = Cluster::new([gpu_node("n1", 8)]).outlook();
     assert_eq!(empty.ask(&Server::test("asked", 100), cluster.now), Prospect::Now);
+}
+
+#[test]
+fn a_question_is_answered_too_where_nobody_waits() {
+    let mut cluster = full();
+    let asked = cluster.servers.remove(1);
+    let Prospect::Later { eta, .. } = cluster.outlook().ask(&asked, cluster.now) else { panic!("there is no room") };
+    cluster.servers.push(asked);
+    assert!(eta.is_some());
+    assert_eq!(cluster.outlook().eta("uid-waits"), eta);
+}
+
+#[test]
+fn who_waits_after_a_time_in_which_nobody_did_is_told_the_same() {
+    let (mut cluster, mut planner) = (full(), Planner::default());
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        cluster.plan_with(&mut planner);
+        told.push(planner.outlook().eta("uid-waits"));
+        let waits = cluster.servers.remove(1);
+        cluster.plan_with(&mut planner);
+        assert_eq!(planner.outlook().eta("uid-waits"), None);
+        cluster.servers.push(waits);
+    }
+    assert!(told[0].is_some());
+    assert_eq!(told[0], told[1]);
 }
 
 #[test]
