@@ -153,7 +153,7 @@ async fn people_work_in_a_server_as_on_any_other() -> anyhow::Result<()> {
         tokio::io::AsyncWriteExt::write_all(&mut keys, b"shopt login_shell; type odc-status; exit 3\n").await?;
         let seen = typed.wait_with_output().await?;
         let text = String::from_utf8_lossy(&seen.stdout);
-        let is_login = |line: &str| line.starts_with("login_shell") && line.trim().ends_with("on");
+        let is_login = |line: &str| line.contains("login_shell") && line.trim_end().ends_with("on");
         assert!(text.lines().any(is_login) && text.contains("odc-status is /odc/bin/odc-status"), "{text}");
         assert_eq!(seen.status.code(), Some(3), "{text}");
 
