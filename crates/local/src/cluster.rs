@@ -1,6 +1,6 @@
 //! What a fresh cluster needs before it is one: rights of the components, the DNS Service, simulated nodes.
 //!
-//! Server-side apply throughout: a second run changes nothing.
+//! Applied server-side, or written only where it differs: a second run changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -331,8 +331,8 @@ fn link_exists(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
 }
 
-/// Of a link that is made; one that is there keeps its own. The same whenever a node is made anew: its neighbours remember it, and would send what is for it nowhere for half a
-/// minute.
+/// Of a link that is made; one that is there keeps its own. The same whenever a node is made anew: its neighbours
+/// remember it, and would send what is for it nowhere for half a minute.
 fn hardware_address(address: Ipv4Addr) -> String {
     let [one, two, three, four] = address.octets();
     // A first byte for addresses that no manufacturer gave out.
