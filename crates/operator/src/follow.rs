@@ -16,7 +16,7 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, Key, Told};
 
 /// An object no part of ours can read harms only itself: it counts as not there, and somebody is told.
 pub type Guarded<K> = DeserializeGuard<K>;
@@ -48,23 +48,21 @@ pub async fn follow<K, V>(
 {
     let mut events = std::pin::pin!(watcher::watcher(api, config).default_backoff());
     let mut listed = HashSet::new();
-    let put = |object: K| -> Key {
-        let (key, version) = (key(&object), version(&object));
-        let Some(new) = project(object) else {
-            let old = cache.remove(&key, version);
-            changed(Change { key: &key, old: old.as_deref(), new: None });
-            return key;
-        };
-        let old = cache.insert(key.clone(), new, version);
+    let tell = |key: &Key, old: Told<V>| {
+        let Told::News(old) = old else { return };
         let new = cache.get(&key.0, &key.1);
-        changed(Change { key: &key, old: old.as_deref(), new: new.as_deref() });
-        key
+        changed(Change { key, old: old.as_deref(), new: new.as_deref() });
     };
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => {
-                listed.insert(put(object));
+                let (key, version) = (key(&object), version(&object));
+                // What is of no interest goes when the list ends.
+                if let Some(new) = project(object) {
+                    tell(&key, Told::News(cache.insert_listed(key.clone(), new, version)));
+                    listed.insert(key);
+                }
             }
             Ok(Event::InitDone) => {
                 for gone in cache.retain(&listed) {
@@ -73,12 +71,16 @@ pub async fn follow<K, V>(
                 listed = HashSet::new();
             }
             Ok(Event::Apply(object)) => {
-                put(object);
+                let (key, version) = (key(&object), version(&object));
+                let old = match project(object) {
+                    Some(new) => cache.insert(key.clone(), new, version),
+                    None => cache.remove(&key, version),
+                };
+                tell(&key, old);
             }
             Ok(Event::Delete(object)) => {
                 let (key, version) = (key(&object), version(&object));
-                let old = cache.remove(&key, version);
-                changed(Change { key: &key, old: old.as_deref(), new: None });
+                tell(&key, cache.remove(&key, version));
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
@@ -161,8 +163,8 @@ pub async fn reflect<K>(
                 };
                 newest = newest.max(version(&object));
                 let reference = object.to_object_ref(());
-                // Our own write comes back: everybody knows already.
-                if store.get(&reference).is_some_and(|known| version(&*known) == version(&object)) {
+                // Our own write comes back, or what was before it: everybody knows already.
+                if store.get(&reference).is_some_and(|known| version(&*known) >= version(&object)) {
                     continue;
                 }
                 let object = prune(object);
