@@ -46,6 +46,9 @@ use validate::{Valid, Violation};
 /// A phase that passes within this time is not written: the write would cost more than it tells.
 pub const PASSING: Duration = Duration::from_secs(1);
 
+/// The same for one that the queue has decided to admit: only the write of it is missing, and many may come first.
+pub const ADMITTING: Duration = Duration::from_secs(10);
+
 /// What an administrator may set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -84,6 +87,8 @@ pub struct Seen<'a> {
     pub entrypoint: Option<Result<Vec<String>, String>>,
     /// The phase that was decided last but not written, and since when.
     pub held: Option<(Phase, Timestamp)>,
+    /// The queue has decided to admit it and is about to store that.
+    pub admitting: bool,
     /// Somebody wants to put it to sleep just now.
     pub sleep: Option<HibernationCause>,
     /// Its owner, and the other users it lets in, as far as they exist.

@@ -156,6 +156,8 @@ pub struct Hints {
 pub struct Hint {
     /// The phase decided last but not written, and since when.
     pub held: Option<(Phase, Timestamp)>,
+    /// The queue has decided to admit it and is about to store that.
+    pub admitting: bool,
     pub secret: SecretSeen,
     pub secret_checked: Option<Timestamp>,
     pub entrypoint: Option<Result<Vec<String>, String>>,

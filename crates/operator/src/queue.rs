@@ -31,9 +31,9 @@ const NAME: &str = "queue";
 /// and a large cluster spends no more than a third of the time with it.
 const PACE: Duration = Duration::from_millis(10);
 /// Writes under way at once.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 32;
 /// Writes of one pass: more would be decided long before they are written.
-const BATCH: usize = 64;
+const BATCH: usize = 128;
 /// Who waits only a moment is not told where they stand.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Who was told where they stand is not told again for so long.
@@ -62,6 +62,8 @@ struct Memory {
     decided: Decided,
     /// Servers that compete.
     waiting: HashMap<String, Competing>,
+    /// Who is to be admitted by the last plan, for the driver not to tell them meanwhile that they wait.
+    admitting: HashSet<String>,
     told: Told,
     unkept: Unkept,
     recording: Recording,
@@ -154,6 +156,7 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
 
     let mut again = plan.again.or(snapshot.again);
     memory.unkept.leave(plan.leaving);
+    mark_admitting(ctx, &mut memory.admitting, &plan.decisions);
     let mut due = Vec::new();
     for decision in plan.decisions {
         if decision.what == What::Wait {
@@ -223,6 +226,18 @@ fn place(waiting: &mut HashMap<String, Competing>, server: &DevServer, now: Time
         Competing { since, seen: Instant::now(), told: None }
     });
     competing.since
+}
+
+fn mark_admitting(ctx: &Context, marked: &mut HashSet<String>, decisions: &[Decision]) {
+    let grants = decisions.iter().filter(|decision| decision.what == What::Grant);
+    let now: HashSet<String> = grants.map(|decision| decision.uid.clone()).collect();
+    for uid in marked.difference(&now) {
+        ctx.hints.change_known(uid, |hint| hint.admitting = false);
+    }
+    for uid in now.difference(marked) {
+        ctx.hints.change(uid, |hint| hint.admitting = true);
+    }
+    *marked = now;
 }
 
 /// Only what our copies do not show yet is remembered.

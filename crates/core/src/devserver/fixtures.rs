@@ -98,6 +98,7 @@ pub(super) fn seen<'a>(pods: &'a [Pod], nodes: &'a [Node]) -> Seen<'a> {
         entrypoint: None,
         held: None,
         sleep: None,
+        admitting: false,
         obstacle: None,
         owner: None,
         guests: vec![],

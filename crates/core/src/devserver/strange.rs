@@ -149,7 +149,7 @@ proptest! {
         pods in prop::collection::vec(pod(), 0..3).prop_map(distinct),
         nodes in nodes(),
         (secret, checked, held) in (secret(), prop::option::of(time()), prop::option::of((phase(), time()))),
-        (flavor, keyed, now) in (any::<bool>(), any::<bool>(), time()),
+        (flavor, keyed, admitting, now) in (any::<bool>(), any::<bool>(), any::<bool>(), time()),
     ) {
         let mut request = Request::of(server).claim(|state| state.claim.as_mut().unwrap().shared = true);
         if !flavor {
@@ -157,7 +157,7 @@ proptest! {
         }
         let keys = keys(1);
         let keys = keyed.then_some(&keys);
-        let seen = Seen { secret, secret_checked: checked, keys, held, ..fixtures::seen(&pods, &nodes) };
+        let seen = Seen { secret, secret_checked: checked, keys, held, admitting, ..fixtures::seen(&pods, &nodes) };
         let look = |request: &Request| {
             request.check(|checked| {
                 wish(&request.server, checked, !pods.is_empty(), &settings(), now);

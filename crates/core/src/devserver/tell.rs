@@ -10,7 +10,7 @@ use super::decide::Decision;
 use super::lifetime::{self, Stage};
 use super::status::{self, Now, Outlook};
 use super::unfit::Unfit;
-use super::{PASSING, Plan, describe, left};
+use super::{ADMITTING, PASSING, Plan, describe, left};
 use crate::plan::{Again, Event, Write};
 
 /// What is to be done, besides telling.
@@ -47,7 +47,8 @@ impl Decision<'_> {
         let untold = self.untold();
         if outlook.may_pass() && stored != Some(outlook.phase) && untold.is_none() {
             let held = self.seen.held.filter(|(phase, _)| *phase == outlook.phase).map_or(self.now, |(_, since)| since);
-            if let Some(left) = left(PASSING, held, self.now) {
+            let limit = if outlook.phase == Phase::Queued && self.seen.admitting { ADMITTING } else { PASSING };
+            if let Some(left) = left(limit, held, self.now) {
                 return Plan { again: plan.again.or(Again::After(left)), ..plan };
             }
         }

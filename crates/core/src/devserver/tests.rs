@@ -93,3 +93,20 @@ fn what_keeps_it_from_starting_is_told_while_it_is_tried_again() {
     let said = "Secret server-1-keys cannot be had".to_owned();
     assert_eq!(told(Some(&said)), Some(("Incomplete".to_owned(), said)));
 }
+
+#[test]
+fn who_is_about_to_be_admitted_is_not_told_to_wait_unless_it_takes_long() {
+    let waiting = Request::of(DevServer::test());
+    let told = |admitting: bool, waited: i64| {
+        waiting.check(|checked| {
+            let seen = super::Seen { admitting, held: Some((Phase::Queued, at(1_000 - waited))), ..seen(&[], &[]) };
+            let plan = decide(&waiting.server, checked, &seen, &settings(), at(1_000));
+            assert_eq!(plan.phase, Some(Phase::Queued));
+            plan.status.is_some()
+        })
+    };
+    assert!(!told(false, 0));
+    assert!(told(false, 1));
+    assert!(!told(true, 9));
+    assert!(told(true, 10));
+}

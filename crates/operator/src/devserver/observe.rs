@@ -68,6 +68,7 @@ impl Observed {
             keys,
             entrypoint: self.hint.entrypoint.clone(),
             held: self.hint.held,
+            admitting: self.hint.admitting,
             sleep: None,
             owner: self.owner.as_deref(),
             guests: self.guests.iter().map(|guest| &**guest).collect(),

@@ -59,6 +59,7 @@ impl Cluster {
             keys: self.operator.keys.as_ref(),
             entrypoint: self.operator.entrypoint.clone(),
             held: self.operator.held,
+            admitting: false,
             obstacle: None,
             owner: None,
             guests: vec![],
