@@ -26,7 +26,7 @@ use std::path::Path;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
-pub use admin::{Admin, AdminFlavor, AdminNoun, AdminTeam, AdminUser, NewUser, QuotaArgs, Role};
+pub use admin::{Admin, AdminFlavor, AdminNoun, AdminTeam, AdminUser, NewTeam, NewUser, QuotaArgs, Role};
 pub use cluster::{Avail, Flavors, Queue, Status};
 pub use config::{Config, ConfigSsh, ConfigVerb, Switch};
 pub use create::{Create, Home, Request, Urgency, WhenIdle};

@@ -7,7 +7,9 @@ use odc_api::duration::Duration;
 use odc_api::name::{FlavorName, TeamName, UserName};
 use odc_api::quantity::Quantity;
 
+use super::create::Urgency;
 use super::shared::Trial;
+use super::value::{FlavorLimit, Limit};
 
 #[derive(Args, Debug)]
 pub struct Admin {
@@ -85,21 +87,24 @@ pub struct NewUser {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Quota")]
 pub struct QuotaArgs {
-    /// How many servers may exist
+    /// How many servers may exist; none for no limit, here and below
     #[arg(long, value_name = "N")]
-    pub servers: Option<u32>,
+    pub servers: Option<Limit<u32>>,
     /// How many devices running servers may hold
     #[arg(long, value_name = "N")]
-    pub devices: Option<u32>,
+    pub devices: Option<Limit<u32>>,
+    /// How many devices of one flavor they may hold; may be repeated
+    #[arg(long, value_name = "FLAVOR=N")]
+    pub devices_of: Vec<FlavorLimit>,
     /// How much CPU they may request
     #[arg(long, value_name = "AMOUNT")]
-    pub cpu: Option<Quantity>,
+    pub cpu: Option<Limit<Quantity>>,
     /// How much memory they may request
     #[arg(long, value_name = "AMOUNT")]
-    pub memory: Option<Quantity>,
+    pub memory: Option<Limit<Quantity>>,
     /// How much disk space may be claimed
     #[arg(long, value_name = "AMOUNT")]
-    pub storage: Option<Quantity>,
+    pub storage: Option<Limit<Quantity>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -113,19 +118,7 @@ pub enum Role {
 pub enum AdminTeam {
     /// Make a team, or change one: only what is said changes
     #[command(visible_alias = "set")]
-    Create {
-        name: TeamName,
-        /// What to show to people
-        #[arg(long, value_name = "TEXT")]
-        display: Option<String>,
-        /// Its part of the cluster relative to other teams
-        #[arg(long, value_name = "N")]
-        weight: Option<u32>,
-        #[command(flatten)]
-        quota: QuotaArgs,
-        #[command(flatten)]
-        trial: Trial,
-    },
+    Create(Box<NewTeam>),
     /// Show the teams
     #[command(visible_alias = "ls")]
     List,
@@ -154,6 +147,30 @@ pub enum AdminTeam {
         #[command(flatten)]
         trial: Trial,
     },
+}
+
+#[derive(Args, Debug)]
+pub struct NewTeam {
+    pub name: TeamName,
+    /// What to show to people
+    #[arg(long, value_name = "TEXT")]
+    pub display: Option<String>,
+    /// Its part of the cluster relative to other teams
+    #[arg(long, value_name = "N")]
+    pub weight: Option<u32>,
+    /// How urgent servers are that do not say
+    #[arg(long, value_name = "PRIORITY")]
+    pub priority: Option<Urgency>,
+    /// The most urgent that a member may ask for
+    #[arg(long, value_name = "PRIORITY")]
+    pub priority_ceiling: Option<Urgency>,
+    /// How many devices above its quota it may borrow while they are idle; none for as many as are, 0 for never
+    #[arg(long, value_name = "N")]
+    pub borrow: Option<Limit<u32>>,
+    #[command(flatten)]
+    pub quota: QuotaArgs,
+    #[command(flatten)]
+    pub trial: Trial,
 }
 
 #[derive(Subcommand, Debug)]

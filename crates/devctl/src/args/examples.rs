@@ -66,7 +66,11 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("admin user delete", "devctl admin user delete ada"),
     ("admin user kubeconfig", "devctl admin user kubeconfig ada --duration 720h --file ada.kubeconfig"),
     ("admin team", "devctl admin team create vision --weight 2 --devices 16\ndevctl admin team add vision ada bob"),
-    ("admin team create", "devctl admin team create vision --weight 2 --devices 16"),
+    (
+        "admin team create",
+        "devctl admin team create vision --weight 2 --devices 16 --devices-of h100=8\n\
+         devctl admin team set vision --priority-ceiling high --borrow 4 --devices none",
+    ),
     ("admin team list", "devctl admin team list"),
     ("admin team what-if", "devctl admin team what-if vision --devices 12"),
     ("admin team add", "devctl admin team add vision ada bob"),

@@ -1,9 +1,10 @@
 //! Values that are more than a word.
 
+use std::fmt::Display;
 use std::str::FromStr;
 
 use odc_api::duration::Duration;
-use odc_api::name::{ObjectName, PortName};
+use odc_api::name::{FlavorName, ObjectName, PortName};
 
 /// Hours as people write them: `8`, `0.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +113,57 @@ impl FromStr for Door {
     }
 }
 
+/// An amount, or `none` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit<T>(pub Option<T>);
+
+impl<T: FromStr<Err: Display>> FromStr for Limit<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let amount = text.parse().map_err(|error| format!("{error}; none takes the limit away"))?;
+        Ok(Self(Some(amount)))
+    }
+}
+
+/// `FLAVOR=N`, or `FLAVOR=none`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlavorLimit {
+    pub flavor: FlavorName,
+    pub devices: Limit<u32>,
+}
+
+impl FromStr for FlavorLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (flavor, devices) = text.split_once('=').ok_or("write it as FLAVOR=N, or FLAVOR=none")?;
+        Ok(Self { flavor: flavor.parse().map_err(|error| format!("{error}"))?, devices: devices.parse()? })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_amounts_or_none() {
+        assert_eq!("8".parse(), Ok(Limit(Some(8_u32))));
+        assert_eq!("none".parse(), Ok(Limit::<u32>(None)));
+        assert_eq!(
+            "-1".parse::<Limit<u32>>(),
+            Err("invalid digit found in string; none takes the limit away".to_owned())
+        );
+        let limit = |text: &str| text.parse().map(|FlavorLimit { flavor, devices }| (flavor.to_string(), devices.0));
+        assert_eq!(limit("h100=8"), Ok(("h100".to_owned(), Some(8))));
+        assert_eq!(limit("h100=none"), Ok(("h100".to_owned(), None)));
+        for wrong in ["h100", "h100=", "=8", "H 100=8", "h100=many"] {
+            assert!(limit(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn hours_may_have_fractions_and_nothing_else() {

@@ -7,6 +7,7 @@ mod user;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
+use crate::args::value::Limit;
 use crate::args::{Admin, AdminNoun, Format, QuotaArgs};
 use crate::backend::Kind;
 use crate::failure::Result;
@@ -76,15 +77,18 @@ async fn remove(app: &App, kind: Kind, name: &str, dry_run: bool, consequence: &
     object.map_or(Ok(()), |object| print_one(app, &object))
 }
 
-/// Only what was said.
+/// Only what was said; null takes a limit away.
 fn quota(args: &QuotaArgs) -> Map<String, Value> {
-    let QuotaArgs { servers, devices, cpu, memory, storage } = args;
+    let QuotaArgs { servers, devices, devices_of, cpu, memory, storage } = args;
+    let by_flavor: Map<String, Value> =
+        devices_of.iter().map(|limit| (limit.flavor.to_string(), json!(limit.devices.0))).collect();
     let fields = [
-        ("servers", servers.map(|amount| json!(amount))),
-        ("devices", devices.map(|amount| json!(amount))),
-        ("cpu", cpu.map(|amount| json!(amount))),
-        ("memory", memory.map(|amount| json!(amount))),
-        ("storage", storage.map(|amount| json!(amount))),
+        ("servers", servers.map(|Limit(amount)| json!(amount))),
+        ("devices", devices.map(|Limit(amount)| json!(amount))),
+        ("flavors", (!by_flavor.is_empty()).then_some(Value::Object(by_flavor))),
+        ("cpu", cpu.map(|Limit(amount)| json!(amount))),
+        ("memory", memory.map(|Limit(amount)| json!(amount))),
+        ("storage", storage.map(|Limit(amount)| json!(amount))),
     ];
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }

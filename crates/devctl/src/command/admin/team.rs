@@ -7,23 +7,16 @@ use serde_json::{Map, Value, json};
 
 use super::{print, print_one, put, quota, ready, remove, text};
 use crate::app::App;
-use crate::args::AdminTeam;
+use crate::args::value::Limit;
+use crate::args::{AdminTeam, NewTeam};
 use crate::backend::Kind;
 use crate::failure::{self, Failure, Result};
 use crate::output::{Column, Table};
+use crate::reserve::priority;
 
 pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
     match verb {
-        AdminTeam::Create { name, display, weight, quota: amounts, trial } => {
-            let mut spec = Map::new();
-            spec.extend(display.map(|text| ("displayName".to_owned(), json!(text))));
-            spec.extend(weight.map(|weight| ("weight".to_owned(), json!(weight))));
-            let amounts = quota(&amounts);
-            if !amounts.is_empty() {
-                spec.insert("quota".to_owned(), Value::Object(amounts));
-            }
-            put(app, Kind::Team, name.as_str(), spec, trial.dry_run).await
-        }
+        AdminTeam::Create(args) => put(app, Kind::Team, args.name.as_str(), spec(&args), args.trial.dry_run).await,
         AdminTeam::List => {
             let teams = app.backend.objects(Kind::Team).await?;
             print(app, &teams, || table(&teams), "There are no teams. devctl admin team create NAME makes one.")
@@ -51,6 +44,21 @@ pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
             remove(app, Kind::Team, name.as_str(), trial.dry_run, "Its servers go on; no new one can use it.").await
         }
     }
+}
+
+fn spec(args: &NewTeam) -> Map<String, Value> {
+    let mut urgency = Map::new();
+    urgency.extend(args.priority.map(|default| ("default".to_owned(), json!(priority(default)))));
+    urgency.extend(args.priority_ceiling.map(|ceiling| ("ceiling".to_owned(), json!(priority(ceiling)))));
+    let quota = quota(&args.quota);
+    let fields = [
+        ("displayName", args.display.as_ref().map(|text| json!(text))),
+        ("weight", args.weight.map(|weight| json!(weight))),
+        ("priority", (!urgency.is_empty()).then_some(Value::Object(urgency))),
+        ("borrowLimit", args.borrow.map(|Limit(devices)| json!(devices))),
+        ("quota", (!quota.is_empty()).then_some(Value::Object(quota))),
+    ];
+    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// How often somebody else may come first.
@@ -95,6 +103,9 @@ fn table(teams: &[Value]) -> Table {
         Column::new("DEVICES").spare(4),
         Column::new("MEMBERS").spare(2).elastic(),
         Column::new("READY").spare(1).elastic(),
+        Column::new("OF FLAVORS").wide(),
+        Column::new("BORROWS").wide(),
+        Column::new("PRIORITY").wide(),
         Column::new("DISPLAY").wide(),
     ]);
     for team in teams {
@@ -106,8 +117,47 @@ fn table(teams: &[Value]) -> Table {
             text(team, "/spec/quota/devices").into(),
             members.join(",").into(),
             ready(team).into(),
+            of_flavors(team).into(),
+            borrows(team).into(),
+            urgency(team).into(),
             text(team, "/spec/displayName").into(),
         ]);
     }
     table
+}
+
+fn of_flavors(team: &Value) -> String {
+    let limits = team.pointer("/spec/quota/flavors").and_then(Value::as_object).into_iter().flatten();
+    limits.map(|(flavor, devices)| format!("{flavor}={devices}")).collect::<Vec<_>>().join(",")
+}
+
+fn borrows(team: &Value) -> String {
+    match team.pointer("/spec/borrowLimit").and_then(Value::as_u64) {
+        None => "what is idle".to_owned(),
+        Some(0) => "never".to_owned(),
+        Some(devices) => format!("up to {devices}"),
+    }
+}
+
+fn urgency(team: &Value) -> String {
+    let [default, ceiling] = ["default", "ceiling"].map(|field| text(team, &format!("/spec/priority/{field}")));
+    if default == ceiling { default } else { format!("{default}, up to {ceiling}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_team_may_do_is_said_in_words() {
+        let plain = json!({"spec": {"priority": {"default": "Normal", "ceiling": "Normal"}}});
+        assert_eq!([of_flavors(&plain), borrows(&plain), urgency(&plain)], ["", "what is idle", "Normal"]);
+        let team = json!({"spec": {"borrowLimit": 4, "quota": {"flavors": {"a100": 2, "h100": 8}},
+            "priority": {"default": "Low", "ceiling": "High"}}});
+        assert_eq!(
+            [of_flavors(&team), borrows(&team), urgency(&team)],
+            ["a100=2,h100=8", "up to 4", "Low, up to High"]
+        );
+        assert_eq!(borrows(&json!({"spec": {"borrowLimit": 0}})), "never");
+    }
 }

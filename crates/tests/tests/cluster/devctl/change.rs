@@ -317,11 +317,22 @@ async fn administrators_manage_users_teams_and_flavors() -> anyhow::Result<()> {
         stage.user_ready("carl").await?;
 
         admin(&["admin", "team", "create", "vision", "--weight", "3"]).await?;
+        let limits = ["--devices", "16", "--devices-of", "gpu=8", "--devices-of", "cpu=2", "--memory", "1Ti"];
+        let rights = ["--borrow", "4", "--priority-ceiling", "high"];
+        admin(&[&["admin", "team", "set", "vision"], &limits[..], &rights[..]].concat()).await?;
+        admin(&["admin", "team", "set", "vision", "--memory", "none", "--devices-of", "cpu=none"]).await?;
+        let wide = admin(&["admin", "team", "list", "-o", "wide"]).await?;
+        assert!(wide.contains("gpu=8") && wide.contains("up to 4") && wide.contains("Normal, up to High"), "{wide}");
         admin(&["admin", "team", "add", "vision", "carl", "ada"]).await?;
         admin(&["admin", "team", "remove", "vision", "ada"]).await?;
         let teams: kube::Api<Team> = kube::Api::all(stage.plane.client.clone());
         let vision = teams.get("vision").await?.spec;
         assert_eq!((vision.weight, vision.members.len()), (3, 1));
+        assert_eq!((vision.quota.devices, vision.quota.memory), (Some(16), None));
+        assert_eq!(vision.quota.flavors, [("gpu".to_owned(), 8)].into());
+        assert_eq!((vision.borrow_limit, vision.priority.ceiling), (Some(4), odc_api::v1alpha1::Priority::High));
+        let said = machine.devctl("admin", &["admin", "team", "set", "vision", "--devices", "many"]).await?;
+        assert_eq!((said.code, said.err.contains("none takes the limit away")), (Some(2), true), "{}", said.err);
         assert!(admin(&["admin", "team", "list"]).await?.contains("carl"));
 
         admin(&["admin", "flavor", "maintenance", "gpu", "--message", "New drivers.", "--allow", "ada"]).await?;

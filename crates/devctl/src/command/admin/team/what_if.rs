@@ -53,10 +53,9 @@ pub(super) async fn run(app: &App, name: TeamName, changed: &QuotaArgs) -> Resul
 
 /// The quota as it is, with what was said in place of what it says.
 fn merged(team: &Value, changed: Map<String, Value>) -> Result<Quota> {
-    let mut quota = team.pointer("/spec/quota").and_then(Value::as_object).cloned().unwrap_or_default();
-    quota.extend(changed);
-    serde_json::from_value(Value::Object(quota))
-        .map_err(|error| Failure::failed(format!("the team's quota cannot be read: {error}")))
+    let mut quota = team.pointer("/spec/quota").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    json_patch::merge(&mut quota, &Value::Object(changed));
+    serde_json::from_value(quota).map_err(|error| Failure::failed(format!("the team's quota cannot be read: {error}")))
 }
 
 fn row(change: &Difference, now: Timestamp) -> Row {
@@ -91,10 +90,12 @@ mod tests {
 
     #[test]
     fn what_is_not_said_stays_as_it_is() {
-        let team = json!({"spec": {"quota": {"devices": 16, "servers": 40}}});
-        let changed = Map::from_iter([("devices".to_owned(), json!(12))]);
-        let quota = merged(&team, changed).unwrap();
-        assert_eq!((quota.devices, quota.servers), (Some(12), Some(40)));
+        let team =
+            json!({"spec": {"quota": {"devices": 16, "servers": 40, "cpu": "64", "flavors": {"a100": 4, "h100": 8}}}});
+        let changed = json!({"devices": 12, "cpu": null, "flavors": {"h100": 6}});
+        let quota = merged(&team, changed.as_object().cloned().unwrap()).unwrap();
+        assert_eq!((quota.devices, quota.servers, quota.cpu), (Some(12), Some(40), None));
+        assert_eq!(quota.flavors, [("a100".to_owned(), 4), ("h100".to_owned(), 6)].into());
         assert_eq!(merged(&json!({}), Map::new()).unwrap(), Quota::default());
     }
 }
