@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::SecretSeen;
 use super::decide::Decision;
+use super::{SecretSeen, granted, since};
 use crate::plan::Again;
 use crate::seen::{Container, ContainerState, Pod};
 
@@ -16,6 +16,9 @@ use crate::seen::{Container, ContainerState, Pod};
 const SECRET_DOUBT: Duration = Duration::from_secs(15);
 /// How often to look for it while nothing gets better.
 const SECRET_AGAIN: Duration = Duration::from_secs(60);
+/// How soon to look again at first when another one is in the way. That of an earlier server of the same name goes by
+/// itself, as soon as somebody gets round to it.
+const FOREIGN_AGAIN: Duration = Duration::from_secs(1);
 
 impl Decision<'_> {
     /// The host key in force, wherever it is known from.
@@ -46,10 +49,18 @@ impl Decision<'_> {
 
     /// When the Secret is to be looked for.
     fn doubts(&self) -> impl Iterator<Item = Timestamp> {
-        let again = self.seen.secret_checked.map(|checked| later(checked, SECRET_AGAIN));
-        let foreign = (self.seen.secret == SecretSeen::Foreign).then_some(again.unwrap_or(self.now));
+        let checked = self.seen.secret_checked;
+        let again = checked.map(|checked| later(checked, SECRET_AGAIN));
+        let foreign = (self.seen.secret == SecretSeen::Foreign)
+            .then(|| checked.map_or(self.now, |checked| later(checked, self.foreign_again(checked))));
         let pods = self.parts.live().filter_map(doubtful_from);
         foreign.into_iter().chain(pods.map(move |first| again.map_or(first, |again| again.max(first))))
+    }
+
+    /// The longer it has been in the way, the later.
+    fn foreign_again(&self, checked: Timestamp) -> Duration {
+        let granted = granted(self.stored()).and_then(|grant| Some(grant.granted_at.as_ref()?.0));
+        granted.map_or(SECRET_AGAIN, |granted| since(granted, checked).clamp(FOREIGN_AGAIN, SECRET_AGAIN))
     }
 
     /// Whether anything says which host key the server has.

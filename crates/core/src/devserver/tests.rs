@@ -110,3 +110,26 @@ fn who_is_about_to_be_admitted_is_not_told_to_wait_unless_it_takes_long() {
     assert!(!told(true, 9));
     assert!(told(true, 10));
 }
+
+#[test]
+fn a_secret_of_an_earlier_namesake_is_looked_at_again_soon_and_then_more_rarely() {
+    let starting = with(|status| {
+        granted(status);
+        status.admission.get_or_insert_default().granted_at = Some(stored(at(900)));
+        status.phase = Some(Phase::Starting);
+    });
+    let looks = |checked: i64, now: i64| {
+        starting.check(|valid| {
+            let nodes = [node("node-1")];
+            let secret = super::SecretSeen::Foreign;
+            let seen = super::Seen { secret, secret_checked: Some(at(checked)), ..seen(&[], &nodes) };
+            decide(&starting.server, valid, &seen, &settings(), at(now)).ask == Some(Question::Secret)
+        })
+    };
+    assert!(!looks(900, 900));
+    assert!(looks(900, 901));
+    assert!(!looks(910, 919));
+    assert!(looks(910, 920));
+    assert!(!looks(1_000, 1_059));
+    assert!(looks(1_000, 1_060));
+}
