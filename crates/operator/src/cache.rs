@@ -25,6 +25,16 @@ struct Inner<V> {
 struct Entry<V> {
     version: u64,
     value: Arc<V>,
+    /// Of what we wrote ourselves, until the watch says the same.
+    own: Option<Box<Own<V>>>,
+}
+
+#[derive(Debug)]
+struct Own<V> {
+    /// What the watch said last.
+    told: Option<Arc<V>>,
+    /// It said something since that we did not take. Perhaps others changed it before us, and nobody was told.
+    passed_over: bool,
 }
 
 impl<V> Default for Cache<V> {
@@ -55,57 +65,72 @@ impl<V> Cache<V> {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// As a list says, which may be older than what is known: a cluster can be set back. Gives what was there before.
+    /// A list begins, which is believed even when it is older than what is known: a cluster can be set back.
+    pub fn begin_list(&self) {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner).version = 0;
+    }
+
+    /// As a list says. Gives what was there before.
     pub fn insert_listed(&self, key: Key, value: V, version: u64) -> Option<Arc<V>> {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.version = inner.version.max(version);
-        inner.put(key, value, version)
+        inner.put(key, Entry { version, value: Arc::new(value), own: None }).map(|entry| entry.value)
     }
 
-    /// As the watch says. While it is behind what we wrote ourselves it has nothing to say. Gives what was there before.
+    /// As a list says of what is of no interest any more.
+    pub fn remove_listed(&self, key: &Key, version: u64) -> Option<Arc<V>> {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.version = inner.version.max(version);
+        inner.take(key).map(|entry| entry.value)
+    }
+
+    /// As the watch says. While it is behind what we wrote ourselves it has nothing to say.
     pub fn insert(&self, key: Key, value: V, version: u64) -> Told<V> {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.version = inner.version.max(version);
-        if inner.knows_more(&key, version) {
+        if inner.passes_over(&key, version) {
             return Told::Stale;
         }
-        Told::News(inner.put(key, value, version))
+        let old = inner.put(key, Entry { version, value: Arc::new(value), own: None });
+        Told::News(old.and_then(|entry| match entry.own {
+            Some(own) if own.passed_over => own.told,
+            _ => Some(entry.value),
+        }))
     }
 
     /// Puts in what we wrote ourselves, before the watch tells us; unless it has told us, and perhaps more.
     pub fn insert_own(&self, key: Key, value: V, version: u64) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        if version > inner.version && !inner.knows_more(&key, version) {
-            inner.put(key, value, version);
+        if version <= inner.version || inner.get(&key).is_some_and(|known| known.version > version) {
+            return;
         }
+        let own = match inner.take(&key) {
+            Some(Entry { own: Some(own), .. }) => own,
+            before => Box::new(Own { told: before.map(|entry| entry.value), passed_over: false }),
+        };
+        inner.put(key, Entry { version, value: Arc::new(value), own: Some(own) });
     }
 
     pub fn remove(&self, key: &Key, version: u64) -> Told<V> {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.version = inner.version.max(version);
         // One that went before we made the one we know.
-        if inner.knows_more(key, version) {
+        if inner.passes_over(key, version) {
             return Told::Stale;
         }
-        let (namespace, name) = key;
-        let Some(space) = inner.spaces.get_mut(namespace) else { return Told::News(None) };
-        let gone = space.remove(name);
-        if space.is_empty() {
-            inner.spaces.remove(namespace);
-        }
-        Told::News(gone.map(|entry| entry.value))
+        Told::News(inner.take(key).map(|entry| entry.value))
     }
 
-    /// Ends a list: whatever is not in it is gone. Gives the keys of those.
-    pub fn retain(&self, listed: &HashSet<Key>) -> Vec<Key> {
+    /// Ends a list: whatever is not in it is gone. Gives those.
+    pub fn retain(&self, listed: &HashSet<Key>) -> Vec<(Key, Arc<V>)> {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let mut gone = Vec::new();
         for (namespace, space) in &mut inner.spaces {
-            space.retain(|name, _| {
+            space.retain(|name, entry| {
                 let key = (namespace.clone(), name.clone());
                 let kept = listed.contains(&key);
                 if !kept {
-                    gone.push(key);
+                    gone.push((key, entry.value.clone()));
                 }
                 kept
             });
@@ -118,13 +143,31 @@ impl<V> Cache<V> {
 }
 
 impl<V> Inner<V> {
-    fn put(&mut self, (namespace, name): Key, value: V, version: u64) -> Option<Arc<V>> {
-        let entry = Entry { version, value: Arc::new(value) };
-        self.spaces.entry(namespace).or_default().insert(name, entry).map(|entry| entry.value)
+    fn get(&self, (namespace, name): &Key) -> Option<&Entry<V>> {
+        self.spaces.get(namespace)?.get(name)
     }
 
-    fn knows_more(&self, (namespace, name): &Key, version: u64) -> bool {
-        self.spaces.get(namespace).and_then(|space| space.get(name)).is_some_and(|known| known.version > version)
+    fn put(&mut self, (namespace, name): Key, entry: Entry<V>) -> Option<Entry<V>> {
+        self.spaces.entry(namespace).or_default().insert(name, entry)
+    }
+
+    fn take(&mut self, (namespace, name): &Key) -> Option<Entry<V>> {
+        let space = self.spaces.get_mut(namespace)?;
+        let gone = space.remove(name);
+        if space.is_empty() {
+            self.spaces.remove(namespace);
+        }
+        gone
+    }
+
+    /// Whether we know more than this version, which is noted.
+    fn passes_over(&mut self, (namespace, name): &Key, version: u64) -> bool {
+        let known = self.spaces.get_mut(namespace).and_then(|space| space.get_mut(name));
+        let Some(known) = known.filter(|known| known.version > version) else { return false };
+        if let Some(own) = &mut known.own {
+            own.passed_over = true;
+        }
+        true
     }
 }
 
@@ -162,21 +205,39 @@ mod tests {
         let cache = Cache::default();
         cache.insert(key("a"), 1, 1);
         cache.insert_own(key("a"), 3, 9);
-        assert_eq!(cache.insert(key("a"), 2, 7), Told::Stale);
         // The one before ours went; ours is there.
         assert_eq!(cache.remove(&key("a"), 8), Told::Stale);
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&3));
-        assert_eq!(cache.insert(key("a"), 3, 9), Told::News(Some(Arc::new(3))));
+        assert_eq!(cache.insert(key("a"), 3, 9), Told::News(Some(Arc::new(1))));
         assert_eq!(cache.remove(&key("a"), 10), Told::News(Some(Arc::new(3))));
+    }
+
+    #[test]
+    fn what_others_changed_before_us_is_news_when_the_watch_has_caught_up() {
+        let cache = Cache::default();
+        cache.insert(key("a"), 1, 1);
+        cache.insert_own(key("a"), 3, 9);
+        // Only our own write comes back: no difference.
+        assert_eq!(cache.insert(key("a"), 3, 9), Told::News(Some(Arc::new(3))));
+        // Ours holds what somebody wrote before it, of which nobody was told.
+        cache.insert_own(key("a"), 5, 20);
+        cache.insert_own(key("a"), 6, 22);
+        assert_eq!(cache.insert(key("a"), 4, 19), Told::Stale);
+        assert_eq!(cache.insert(key("a"), 6, 22), Told::News(Some(Arc::new(3))));
+        assert_eq!(cache.insert(key("a"), 7, 23), Told::News(Some(Arc::new(6))));
     }
 
     #[test]
     fn a_list_is_believed_even_when_it_is_older() {
         let cache = Cache::default();
         cache.insert(key("a"), 2, 9);
+        cache.begin_list();
         cache.insert_listed(key("a"), 1, 4);
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&1));
         assert_eq!(cache.insert(key("a"), 3, 5), Told::News(Some(Arc::new(1))));
+        // What we write from then on counts again.
+        cache.insert_own(key("a"), 4, 6);
+        assert_eq!(cache.get("ns", "a").as_deref(), Some(&4));
     }
 
     #[test]
@@ -185,7 +246,7 @@ mod tests {
         cache.insert(key("a"), 1, 1);
         cache.insert(key("b"), 2, 2);
         assert!(!*cache.ready.borrow());
-        assert_eq!(cache.retain(&HashSet::from([key("b")])), [key("a")]);
+        assert_eq!(cache.retain(&HashSet::from([key("b")])), [(key("a"), Arc::new(1))]);
         assert!(*cache.ready.borrow());
         assert_eq!(cache.all().len(), 1);
     }

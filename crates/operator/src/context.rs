@@ -1,6 +1,6 @@
 //! What all drivers share: a client, the clock, the copies of the cluster, and who is to be looked at next.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use jiff::Timestamp;
@@ -36,6 +36,7 @@ pub struct Context {
     pub reporter: Reporter,
     pub cluster: Cluster,
     pub hints: Hints,
+    pub admitting: Admitting,
     pub triggers: Triggers,
     /// Since when this process leads.
     pub since: Timestamp,
@@ -146,6 +147,23 @@ impl Flavors {
     }
 }
 
+/// Servers by their uid that the queue has decided to admit and is about to store that of. The driver does not tell
+/// them meanwhile that they wait.
+#[derive(Default)]
+pub struct Admitting(Mutex<HashSet<String>>);
+
+impl Admitting {
+    pub fn has(&self, uid: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(uid)
+    }
+
+    /// As the last plan says. Gives those of the plan before that are in it no more.
+    pub fn replace(&self, planned: HashSet<String>) -> Vec<String> {
+        let before = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), planned);
+        before.into_iter().filter(|uid| !self.has(uid)).collect()
+    }
+}
+
 /// What this process happens to know. Losing it costs a question or a second, never a decision.
 #[derive(Default)]
 pub struct Hints {
@@ -156,8 +174,6 @@ pub struct Hints {
 pub struct Hint {
     /// The phase decided last but not written, and since when.
     pub held: Option<(Phase, Timestamp)>,
-    /// The queue has decided to admit it and is about to store that.
-    pub admitting: bool,
     pub secret: SecretSeen,
     pub secret_checked: Option<Timestamp>,
     pub entrypoint: Option<Result<Vec<String>, String>>,

@@ -44,7 +44,7 @@ use tokio::sync::{Notify, mpsc};
 pub use config::{Config, Options};
 
 use clock::Clock;
-use context::{Children, Cluster, Context, Flavors, Hints, Neighbours, Triggers};
+use context::{Admitting, Children, Cluster, Context, Flavors, Hints, Neighbours, Triggers};
 use error::Error;
 use health::Health;
 use lease::{Candidate, Lead};
@@ -165,6 +165,7 @@ fn work(
         calls: agents::Calls::new()?,
         plans: Mutex::default(),
         hints: Hints::default(),
+        admitting: Admitting::default(),
         triggers: Triggers {
             servers: look_at_servers,
             users: look_at_users,

@@ -62,8 +62,6 @@ struct Memory {
     decided: Decided,
     /// Servers that compete.
     waiting: HashMap<String, Competing>,
-    /// Who is to be admitted by the last plan, for the driver not to tell them meanwhile that they wait.
-    admitting: HashSet<String>,
     told: Told,
     unkept: Unkept,
     recording: Recording,
@@ -156,7 +154,7 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
 
     let mut again = plan.again.or(snapshot.again);
     memory.unkept.leave(plan.leaving);
-    mark_admitting(ctx, &mut memory.admitting, &plan.decisions);
+    note_admitting(ctx, &snapshot, memory, &plan.decisions);
     let mut due = Vec::new();
     for decision in plan.decisions {
         if decision.what == What::Wait {
@@ -228,16 +226,15 @@ fn place(waiting: &mut HashMap<String, Competing>, server: &DevServer, now: Time
     competing.since
 }
 
-fn mark_admitting(ctx: &Context, marked: &mut HashSet<String>, decisions: &[Decision]) {
+/// Who was to be admitted, is not by this plan and still waits, has been told nothing for a while and is told now.
+fn note_admitting(ctx: &Context, snapshot: &Snapshot, memory: &Memory, decisions: &[Decision]) {
     let grants = decisions.iter().filter(|decision| decision.what == What::Grant);
-    let now: HashSet<String> = grants.map(|decision| decision.uid.clone()).collect();
-    for uid in marked.difference(&now) {
-        ctx.hints.change_known(uid, |hint| hint.admitting = false);
+    let no_more = ctx.admitting.replace(grants.map(|decision| decision.uid.clone()).collect());
+    let waiting = no_more.iter().filter(|uid| memory.waiting.contains_key(uid.as_str()));
+    for server in waiting.filter_map(|uid| snapshot.read.get(uid)) {
+        let (namespace, name) = crate::follow::key(&**server);
+        ctx.look_at_server(&namespace, &name);
     }
-    for uid in now.difference(marked) {
-        ctx.hints.change(uid, |hint| hint.admitting = true);
-    }
-    *marked = now;
 }
 
 /// Only what our copies do not show yet is remembered.

@@ -199,7 +199,8 @@ async fn pods(ctx: Arc<Context>) {
         if let Some(server) = server_of(&change) {
             ctx.look_at_server(&change.key.0, server);
         }
-        if let (Some(old), None) = (change.old, change.new)
+        if let Some(old) = change.old
+            && change.new.is_none_or(|new| new.uid != old.uid)
             && let Some(owner) = old.server.as_ref().and_then(|details| details.owner.as_deref())
         {
             ctx.hints.forget_pod(owner, &old.uid);

@@ -65,7 +65,7 @@ pub async fn run(app: &App, args: Debug) -> Result<()> {
     };
     app.talk.step("reading events");
     let logs = if args.logs { logs(app, &server).await } else { Vec::new() };
-    let hints = hint::hints(&server, &events);
+    let hints = hint::hints(&server, &events, Timestamp::now());
     match app.out.format {
         Format::Json | Format::Yaml | Format::Name => {
             let view =

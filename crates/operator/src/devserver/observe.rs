@@ -20,6 +20,7 @@ pub struct Observed {
     nodes: BTreeMap<String, Arc<Node>>,
     service: Option<Arc<Child>>,
     hint: Hint,
+    admitting: bool,
     since: Timestamp,
     authority: Option<Arc<Authority>>,
     owner: Option<Arc<DevServerUser>>,
@@ -30,6 +31,7 @@ impl Observed {
     pub fn of(ctx: &Context, server: &DevServer) -> Self {
         let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
         let name = server.metadata.name.as_deref().unwrap_or_default();
+        let uid = server.metadata.uid.as_deref().unwrap_or_default();
         let ordinals = 0..server.spec.nodes as usize;
         // A server's size never changes, so these are all the names its pods can have.
         let pods: Vec<Arc<Pod>> =
@@ -43,7 +45,8 @@ impl Observed {
             pods,
             nodes,
             service,
-            hint: ctx.hints.get(server.metadata.uid.as_deref().unwrap_or_default()),
+            hint: ctx.hints.get(uid),
+            admitting: ctx.admitting.has(uid),
             since: ctx.since,
             authority: ctx.authority.borrow().usable(),
             owner: ctx.owner(namespace),
@@ -68,7 +71,7 @@ impl Observed {
             keys,
             entrypoint: self.hint.entrypoint.clone(),
             held: self.hint.held,
-            admitting: self.hint.admitting,
+            admitting: self.admitting,
             sleep: None,
             owner: self.owner.as_deref(),
             guests: self.guests.iter().map(|guest| &**guest).collect(),

@@ -1,11 +1,15 @@
 //! From what is known of a server to what its owner can do about it. Pure.
 
+use jiff::Timestamp;
 use odc_api::v1alpha1::Phase;
 
 use crate::backend::Happening;
 use crate::glance::Glance;
 
-pub(super) fn hints(server: &Glance, events: &[Happening]) -> Vec<String> {
+/// Within this many seconds the operator says something about every server.
+const ANSWERED: i64 = 15;
+
+pub(super) fn hints(server: &Glance, events: &[Happening], now: Timestamp) -> Vec<String> {
     let name = server.name();
     let mut hints: Vec<String> = Vec::new();
     let reasons = server
@@ -29,8 +33,8 @@ pub(super) fn hints(server: &Glance, events: &[Happening]) -> Vec<String> {
                 .into(),
         );
     }
-    let unanswered = server.status.phase.is_none() && events.is_empty();
-    if unanswered {
+    let waited = server.created().is_none_or(|created| now.as_second() - created.as_second() > ANSWERED);
+    if server.status.phase.is_none() && events.is_empty() && waited {
         hints.push("Nobody has looked at it yet: is the operator running? Ask your administrator.".into());
     }
     match server.phase() {
@@ -104,8 +108,17 @@ mod tests {
         let server = json!({"metadata": {"name": "box"}, "spec": {"home": {}}, "status": {"phase": "Pending", "conditions": [
             {"type": "Accepted", "status": "True", "reason": "UnknownFlavor", "lastTransitionTime": null},
             {"type": "DiskReady", "status": "False", "reason": "DiskInUse", "lastTransitionTime": null}]}});
-        let hints = hints(&serde_json::from_value(server).unwrap(), &[]);
+        let hints = hints(&serde_json::from_value(server).unwrap(), &[], Timestamp::UNIX_EPOCH);
         assert_eq!(hints.len(), 1);
         assert!(hints[0].contains("Another server has this home"), "{hints:?}");
+    }
+
+    #[test]
+    fn silence_of_the_operator_is_told_after_a_while() {
+        let server =
+            json!({"metadata": {"name": "box", "creationTimestamp": "1970-01-01T00:00:00Z"}, "spec": {"home": {}}});
+        let server: Glance = serde_json::from_value(server).unwrap();
+        let told = |second| hints(&server, &[], Timestamp::from_second(second).unwrap()).len();
+        assert_eq!((told(ANSWERED), told(ANSWERED + 1)), (0, 1));
     }
 }
