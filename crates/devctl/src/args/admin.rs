@@ -164,7 +164,8 @@ pub struct NewTeam {
     /// The most urgent that a member may ask for
     #[arg(long, value_name = "PRIORITY")]
     pub priority_ceiling: Option<Urgency>,
-    /// How many devices above its quota it may borrow while they are idle; none for as many as are, 0 for never
+    /// How many devices above its quota its preemptible servers may borrow while they are idle; none for as many as are,
+    /// 0 for never
     #[arg(long, value_name = "N")]
     pub borrow: Option<Limit<u32>>,
     #[command(flatten)]

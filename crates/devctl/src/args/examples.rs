@@ -69,7 +69,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "admin team create",
         "devctl admin team create vision --weight 2 --devices 16 --devices-of h100=8\n\
-         devctl admin team set vision --priority-ceiling high --borrow 4 --devices none",
+         devctl admin team set vision --priority-ceiling high --borrow 4 --memory none",
     ),
     ("admin team list", "devctl admin team list"),
     ("admin team what-if", "devctl admin team what-if vision --devices 12"),

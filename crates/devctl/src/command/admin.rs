@@ -7,10 +7,10 @@ mod user;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
-use crate::args::value::Limit;
+use crate::args::value::{FlavorLimit, Limit};
 use crate::args::{Admin, AdminNoun, Format, QuotaArgs};
 use crate::backend::Kind;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output::Table;
 
 pub async fn run(app: &App, args: Admin) -> Result<()> {
@@ -68,7 +68,7 @@ fn print_one(app: &App, object: &Value) -> Result<()> {
 
 async fn remove(app: &App, kind: Kind, name: &str, dry_run: bool, consequence: &str) -> Result<()> {
     if !dry_run && !app.talk.confirm(&format!("Delete the {} {name}? {consequence}", kind.word()), "--yes")? {
-        return Err(crate::failure::Failure::interrupted("nothing was deleted"));
+        return Err(Failure::interrupted("nothing was deleted"));
     }
     let object = app.backend.object(kind, name).await?;
     app.backend.remove(kind, name, dry_run).await?;
@@ -78,10 +78,14 @@ async fn remove(app: &App, kind: Kind, name: &str, dry_run: bool, consequence: &
 }
 
 /// Only what was said; null takes a limit away.
-fn quota(args: &QuotaArgs) -> Map<String, Value> {
+fn quota(args: &QuotaArgs) -> Result<Map<String, Value>> {
     let QuotaArgs { servers, devices, devices_of, cpu, memory, storage } = args;
-    let by_flavor: Map<String, Value> =
-        devices_of.iter().map(|limit| (limit.flavor.to_string(), json!(limit.devices.0))).collect();
+    let mut by_flavor = Map::new();
+    for FlavorLimit { flavor, devices } in devices_of {
+        if by_flavor.insert(flavor.to_string(), json!(devices.0)).is_some() {
+            return Err(Failure::usage(format!("--devices-of {flavor} is there twice")).advise("Say it once."));
+        }
+    }
     let fields = [
         ("servers", servers.map(|Limit(amount)| json!(amount))),
         ("devices", devices.map(|Limit(amount)| json!(amount))),
@@ -90,7 +94,13 @@ fn quota(args: &QuotaArgs) -> Map<String, Value> {
         ("memory", memory.map(|Limit(amount)| json!(amount))),
         ("storage", storage.map(|Limit(amount)| json!(amount))),
     ];
-    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    Ok(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
+}
+
+/// `h100=8,a100=4`.
+fn of_flavors(object: &Value) -> String {
+    let limits = object.pointer("/spec/quota/flavors").and_then(Value::as_object).into_iter().flatten();
+    limits.map(|(flavor, devices)| format!("{flavor}={devices}")).collect::<Vec<_>>().join(",")
 }
 
 fn text(object: &Value, pointer: &str) -> String {

@@ -5,7 +5,7 @@ mod what_if;
 use odc_api::name::UserName;
 use serde_json::{Map, Value, json};
 
-use super::{print, print_one, put, quota, ready, remove, text};
+use super::{of_flavors, print, print_one, put, quota, ready, remove, text};
 use crate::app::App;
 use crate::args::value::Limit;
 use crate::args::{AdminTeam, NewTeam};
@@ -16,7 +16,7 @@ use crate::reserve::priority;
 
 pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
     match verb {
-        AdminTeam::Create(args) => put(app, Kind::Team, args.name.as_str(), spec(&args), args.trial.dry_run).await,
+        AdminTeam::Create(args) => put(app, Kind::Team, args.name.as_str(), spec(&args)?, args.trial.dry_run).await,
         AdminTeam::List => {
             let teams = app.backend.objects(Kind::Team).await?;
             print(app, &teams, || table(&teams), "There are no teams. devctl admin team create NAME makes one.")
@@ -46,11 +46,11 @@ pub(super) async fn run(app: &App, verb: AdminTeam) -> Result<()> {
     }
 }
 
-fn spec(args: &NewTeam) -> Map<String, Value> {
+fn spec(args: &NewTeam) -> Result<Map<String, Value>> {
     let mut urgency = Map::new();
     urgency.extend(args.priority.map(|default| ("default".to_owned(), json!(priority(default)))));
     urgency.extend(args.priority_ceiling.map(|ceiling| ("ceiling".to_owned(), json!(priority(ceiling)))));
-    let quota = quota(&args.quota);
+    let quota = quota(&args.quota)?;
     let fields = [
         ("displayName", args.display.as_ref().map(|text| json!(text))),
         ("weight", args.weight.map(|weight| json!(weight))),
@@ -58,7 +58,7 @@ fn spec(args: &NewTeam) -> Map<String, Value> {
         ("borrowLimit", args.borrow.map(|Limit(devices)| json!(devices))),
         ("quota", (!quota.is_empty()).then_some(Value::Object(quota))),
     ];
-    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    Ok(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
 }
 
 /// How often somebody else may come first.
@@ -124,11 +124,6 @@ fn table(teams: &[Value]) -> Table {
         ]);
     }
     table
-}
-
-fn of_flavors(team: &Value) -> String {
-    let limits = team.pointer("/spec/quota/flavors").and_then(Value::as_object).into_iter().flatten();
-    limits.map(|(flavor, devices)| format!("{flavor}={devices}")).collect::<Vec<_>>().join(",")
 }
 
 fn borrows(team: &Value) -> String {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{print, put, quota, ready, remove, text};
+use super::{of_flavors, print, put, quota, ready, remove, text};
 use crate::app::App;
 use crate::args::{AdminUser, NewUser, Role};
 use crate::backend::{Kind, Login};
@@ -59,7 +59,7 @@ fn spec(args: &NewUser) -> Result<Map<String, Value>> {
     defaults.extend(args.default_flavor.as_ref().map(|flavor| ("flavor".to_owned(), json!(flavor))));
     defaults.extend(args.default_image.as_ref().map(|image| ("image".to_owned(), json!(image))));
     put("defaults", (!defaults.is_empty()).then_some(Value::Object(defaults)));
-    let quota = quota(&args.quota);
+    let quota = quota(&args.quota)?;
     put("quota", (!quota.is_empty()).then_some(Value::Object(quota)));
     Ok(spec)
 }
@@ -80,6 +80,7 @@ fn table(users: &[Value]) -> Table {
         Column::new("TEAMS").spare(4),
         Column::new("DEVICES").spare(5),
         Column::new("READY").spare(1).elastic(),
+        Column::new("OF FLAVORS").wide(),
         Column::new("DISPLAY").wide(),
         Column::new("GITHUB").wide(),
     ]);
@@ -93,6 +94,7 @@ fn table(users: &[Value]) -> Table {
             teams.join(",").into(),
             text(user, "/spec/quota/devices").into(),
             ready(user).into(),
+            of_flavors(user).into(),
             text(user, "/spec/displayName").into(),
             text(user, "/spec/github").into(),
         ]);

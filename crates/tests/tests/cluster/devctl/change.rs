@@ -317,6 +317,11 @@ async fn administrators_manage_users_teams_and_flavors() -> anyhow::Result<()> {
         stage.user_ready("carl").await?;
 
         admin(&["admin", "team", "create", "vision", "--weight", "3"]).await?;
+        // Limits that are not there are no trouble to take away.
+        admin(&["admin", "team", "create", "sound", "--memory", "none", "--devices-of", "gpu=none"]).await?;
+        let twice = ["admin", "team", "set", "sound", "--devices-of", "gpu=1", "--devices-of", "gpu=2"];
+        let said = machine.devctl("admin", &twice).await?;
+        assert_eq!((said.code, said.err.contains("--devices-of gpu is there twice")), (Some(2), true), "{}", said.err);
         let limits = ["--devices", "16", "--devices-of", "gpu=8", "--devices-of", "cpu=2", "--memory", "1Ti"];
         let rights = ["--borrow", "4", "--priority-ceiling", "high"];
         admin(&[&["admin", "team", "set", "vision"], &limits[..], &rights[..]].concat()).await?;

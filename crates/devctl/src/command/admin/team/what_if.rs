@@ -26,7 +26,7 @@ struct Row {
 }
 
 pub(super) async fn run(app: &App, name: TeamName, changed: &QuotaArgs) -> Result<()> {
-    let changed = quota(changed);
+    let changed = quota(changed)?;
     if changed.is_empty() {
         return Err(Failure::usage("nothing would be otherwise").advise("Say what the quota should be: --devices 12."));
     }
