@@ -44,6 +44,17 @@ pub struct Board {
     notices: Mutex<BTreeMap<Subject, Notice>>,
     /// Absent if there may be no thread. Then there are no files.
     writer: Option<SyncSender<Change>>,
+    #[cfg(test)]
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// A test removes its home at the end, and nobody may write to it then. A server's may hang, so nobody waits there.
+#[cfg(test)]
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.writer = None;
+        self.thread.take().map(thread::JoinHandle::join);
+    }
 }
 
 /// Of a file in the home directory.
@@ -72,8 +83,15 @@ impl Board {
                 }
             }
         };
-        let writer = thread::Builder::new().name("board".to_owned()).spawn(write).ok().map(|_| sender);
-        let board = Self { prompt: state.join(PROMPT), home: home.to_owned(), notices: Mutex::default(), writer };
+        let thread = thread::Builder::new().name("board".to_owned()).spawn(write).ok();
+        let board = Self {
+            prompt: state.join(PROMPT),
+            home: home.to_owned(),
+            notices: Mutex::default(),
+            writer: thread.as_ref().map(|_| sender),
+            #[cfg(test)]
+            thread,
+        };
         for name in leftovers {
             board.change(Change::Remove(home.join(name)));
         }
