@@ -58,8 +58,7 @@ pub fn server(ctx: &Arc<Context>, bad: &Guarded<DevServer>) {
     tokio::spawn(async move {
         let mut pause = SOON;
         while let Err(error) = refusal.tell(&ctx).await {
-            let cause = &error as &dyn std::error::Error;
-            tracing::debug!(name = refusal.name, error = cause, "telling that an object cannot be read");
+            tracing::debug!(name = refusal.name, %error, "telling that an object cannot be read");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LATEST);
         }
