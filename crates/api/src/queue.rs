@@ -95,6 +95,19 @@ pub struct Calibration {
     pub kept_p90: u64,
 }
 
+/// A planned start that is later than it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Moved {
+    pub from: Time,
+    /// Absent if nobody knows any more when it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Time>,
+    /// `Extended`, `LessCapacity`, `Rules`, `Overtaken`, `Rearranged` or `Late`.
+    pub reason: String,
+    pub message: String,
+}
+
 /// A server that waits, named as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -118,6 +131,9 @@ pub struct QueueEntry {
     pub not_before: Option<Time>,
     #[serde(default)]
     pub start: Start,
+    /// Why its planned start, the latest one, is later than it was, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Moved>,
     /// The reasons are those of the condition Admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

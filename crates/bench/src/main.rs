@@ -51,6 +51,7 @@ async fn main() -> ExitCode {
             };
             scheduler::run(openb.as_deref()).map(Report::from)
         }
+        "rehearsal" => scheduler::rehearse(std::env::args().skip(2)).map(Report::from),
         _ => Err(anyhow::anyhow!("name what to measure: agent, devctl, local, operator, queue or scheduler")),
     };
     match report {

@@ -9,6 +9,15 @@ mod workload;
 
 use std::path::Path;
 
+use anyhow::Context as _;
+
+/// Some plans for so many nodes and nothing else, for callgrind to count: prints how many decisions they were.
+pub(crate) fn rehearse(mut numbers: impl Iterator<Item = String>) -> anyhow::Result<String> {
+    let mut number = |what| -> anyhow::Result<u32> { Ok(numbers.next().context(what)?.parse()?) };
+    let (nodes, plans) = (number("say how many nodes")?, number("say how many plans")?);
+    Ok(format!("{}\n", kernel::rehearse(nodes, plans)?))
+}
+
 /// As it stands in `docs/scheduling.md`. Real stays are read from the public trace, if its directory is given.
 pub(crate) fn run(openb: Option<&Path>) -> anyhow::Result<String> {
     let mut report = kernel::measure()?;

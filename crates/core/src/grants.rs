@@ -41,7 +41,7 @@ pub use refusal::{Fingerprint, Refusal, Refusals};
 pub(crate) use fit::is_open;
 
 use crate::plan::Again;
-use crate::scheduler;
+use crate::scheduler::{self, Moved};
 use outlook::Outlook;
 use queue::Picture;
 use revoke::Review;
@@ -88,6 +88,8 @@ pub struct Plan {
     /// Users and teams of whose servers one leaves. What they used is stored before that is, so that it is known whatever
     /// happens.
     pub leaving: BTreeSet<Holder>,
+    /// Why planned starts are later than they were.
+    pub moved: Vec<Moved>,
     pub again: Again,
 }
 
@@ -131,7 +133,7 @@ impl Planner {
         let again = again.or(until(queued.again, now)).or(giving_way(facts, now));
         let decisions = decisions(&facts.in_order(), &review, &queued, self.outlook(), policy, now);
         let leaving = leaving(&decisions, facts).chain(gone).collect();
-        Plan { decisions, refused: review.refused, unfit, leaving, again }
+        Plan { decisions, refused: review.refused, unfit, leaving, moved: queued.moved, again }
     }
 }
 

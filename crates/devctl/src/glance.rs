@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use odc_api::duration::Duration;
+use odc_api::queue::Moved;
 use odc_api::v1alpha1::{DevServer, Phase};
 use serde::{Deserialize, Deserializer};
 
@@ -125,6 +126,8 @@ pub struct Admission {
     pub queued_at: Option<Time>,
     pub position: Option<i64>,
     pub eta: Option<Eta>,
+    /// Why its latest start is later than it was. Statuses do not have it.
+    pub moved: Option<Moved>,
     pub reason: Option<String>,
     pub message: Option<String>,
 }

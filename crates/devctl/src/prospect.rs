@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use odc_api::queue::{DryRunSpec, DryRunStatus, QueueEntry, Start};
+use odc_api::queue::{DryRunSpec, DryRunStatus, Moved, QueueEntry, Start};
 use odc_api::v1alpha1::{DevServerSpec, condition::Reason};
 
 use crate::app::App;
@@ -52,6 +52,7 @@ pub fn freshen(server: &mut Glance, entries: &[QueueEntry]) {
     server.status.admission = Some(Admission {
         position: entry.position,
         eta: eta(&entry.start),
+        moved: entry.moved,
         reason: entry.reason,
         message: entry.message,
         queued_at: entry.queued_at.or(old.queued_at),
@@ -75,6 +76,13 @@ pub fn in_short(start: &Start, now: Timestamp) -> Option<String> {
 pub fn in_words(eta: &Eta, now: Timestamp) -> String {
     let (half, most) = (left(&eta.p50, now), left(&eta.p90, now));
     format!("in {} (nine of ten start within {})", about(half), within(most))
+}
+
+/// `Its latest start moved from 14:10 to 15:05. Somebody who runs stays longer than was known.`
+pub fn moved(moved: &Moved, now: Timestamp) -> String {
+    let Moved { from, to, message, .. } = moved;
+    let to = to.as_ref().map_or_else(|| "a time that nobody knows".to_owned(), |to| clock(to.0, now));
+    format!("Its latest start moved from {} to {to}. {message}", clock(from.0, now))
 }
 
 /// What a dry run found out, in one sentence and its cause.
@@ -134,6 +142,13 @@ mod tests {
         );
         let never = DryRunStatus { message: Some("No node has more than 8.".into()), ..DryRunStatus::default() };
         assert_eq!(answer(&never, now), "Nobody can say when it would start. No node has more than 8.");
+    }
+
+    #[test]
+    fn a_start_that_nobody_knows_any_more_is_said_to_have_moved() {
+        let lost = Moved { from: at(0), to: None, reason: "LessCapacity".into(), message: "There are fewer nodes.".into() };
+        let said = moved(&lost, at(0).0);
+        assert!(said.ends_with(" to a time that nobody knows. There are fewer nodes."), "{said}");
     }
 
     #[test]

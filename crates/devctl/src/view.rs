@@ -6,6 +6,7 @@ mod activity;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use odc_api::queue::Moved;
 use odc_api::v1alpha1::Phase;
 use serde::Serialize;
 
@@ -74,6 +75,8 @@ pub struct Queue {
     pub since: Option<Timestamp>,
     /// Half of such waits end before the first, nine of ten before the second.
     pub eta: Option<Eta>,
+    /// Why the latest start is later than it was; only where the queue itself was asked.
+    pub moved: Option<Moved>,
     pub reason: Option<String>,
     pub message: Option<String>,
 }
@@ -254,6 +257,7 @@ impl From<&glance::Admission> for Queue {
             position: admission.position,
             since: admission.queued_at.as_ref().map(|time| time.0),
             eta: admission.eta.as_ref().map(Eta::from),
+            moved: admission.moved.clone(),
             reason: admission.reason.clone(),
             message: admission.message.clone(),
         }

@@ -40,6 +40,12 @@ pub struct Promised {
     pub promises: &'static str,
 }
 
+/// Why a planned start became later.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Moved {
+    pub cause: &'static str,
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -52,6 +58,7 @@ pub struct Metrics {
     pub pass_seconds: Histogram,
     pub waiting: Gauge,
     pub promises: Family<Promised, Gauge>,
+    pub moved: Family<Moved, Counter>,
     pub leading: Gauge,
     pub start_seconds: Histogram,
 }
@@ -70,6 +77,7 @@ impl Default for Metrics {
             pass_seconds: seconds(0.000_5),
             waiting: Gauge::default(),
             promises: Family::default(),
+            moved: Family::default(),
             leading: Gauge::default(),
             start_seconds: seconds(0.25),
             registry: Registry::default(),
@@ -84,6 +92,7 @@ impl Default for Metrics {
         registry.register("queue_waiting", "Servers that wait for devices", metrics.waiting.clone());
         let promises = "Starts that were promised and came, and how many of the 50 % and 90 % promises were kept";
         registry.register("queue_promises", promises, metrics.promises.clone());
+        registry.register("queue_moved_starts", "Planned starts that became later", metrics.moved.clone());
         registry.register("leading", "Whether this process leads", metrics.leading.clone());
         registry.register("start_seconds", "From the grant to ready", metrics.start_seconds.clone());
         Self { registry, ..metrics }

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::{Class, Error};
-use crate::metrics::Failure;
+use crate::metrics::{Failure, Moved};
 use crate::report::{self, Manager};
 use crate::snapshot::{Decided, Snapshot};
 use keep::Unkept;
@@ -146,6 +146,9 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
     memory.thought = began.elapsed();
     memory.recording.flush();
     memory.unfit = plan.unfit;
+    for moved in &plan.moved {
+        ctx.metrics.moved.get_or_create(&Moved { cause: moved.why.as_str() }).inc();
+    }
     forget(memory, &snapshot);
     let competing: HashSet<&str> =
         world.servers.iter().filter(|server| server.waits()).map(|server| server.uid.as_str()).collect();

@@ -2,8 +2,10 @@
 //! planned start and what stands in the way.
 
 use std::fmt::Write as _;
+use std::process::Command;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use odc_api::v1alpha1::Priority;
 use odc_core::amounts::Amounts;
 use odc_core::scheduler::{Ask, Event, Node, Plan, Policy, Running, Server, State, World};
@@ -23,17 +25,64 @@ pub(super) fn measure() -> anyhow::Result<String> {
     let mut first = None;
     let mut ratio = 0.0;
     for nodes in SIZES {
-        let (per_plan, decisions, event, running) = of(nodes);
-        let rate = decisions / per_plan.as_secs_f64();
+        let Cost { plans, decisions, event, running } = of(nodes, ROUNDS);
+        let rate = decisions as f64 / plans.as_secs_f64();
         ratio = *first.get_or_insert(rate) / rate;
-        let (plan, event) = (per_plan.as_secs_f64() * 1e3, event.as_secs_f64() * 1e6);
+        let (plan, event) = (plans.as_secs_f64() * 1e3 / f64::from(ROUNDS), event.as_secs_f64() * 1e6);
         writeln!(report, "| {nodes} | {running} | {plan:.1} | {rate:.0} | {event:.1} |")?;
     }
     writeln!(report, "\nFrom {} to {} nodes a decision costs {ratio:.2} times as much.\n", SIZES[0], SIZES[3])?;
+    let [few, many] = [instructions(SIZES[0])?, instructions(SIZES[3])?];
+    writeln!(
+        report,
+        "Instructions of a decision, counted by callgrind, with what happens between two plans: {few:.0} at {} nodes, \
+         {many:.0} at {}, {:.2} times as many.\n",
+        SIZES[0],
+        SIZES[3],
+        many / few
+    )?;
     Ok(report)
 }
 
-fn of(nodes: u32) -> (Duration, f64, Duration, usize) {
+/// Those of a decision. Counted are two runs that differ only in how often they plan, so that nothing else is in the
+/// difference and no symbol is needed.
+fn instructions(nodes: u32) -> anyhow::Result<f64> {
+    const PLANS: [u32; 2] = [1, 3];
+    let [(few, first), (many, all)] = [counted(nodes, PLANS[0])?, counted(nodes, PLANS[1])?];
+    anyhow::ensure!(all > first && many > few, "three plans cost no more than one: {many} and {few} instructions");
+    Ok((many - few) as f64 / (all - first) as f64)
+}
+
+/// All instructions of a rehearsal, and the decisions it made.
+fn counted(nodes: u32, plans: u32) -> anyhow::Result<(u64, u64)> {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(std::env::current_exe()?);
+    let output = command.args(["rehearsal", &nodes.to_string(), &plans.to_string()]).output();
+    let output = output.context("valgrind counts instructions; install it")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{command:?}: {said}");
+    let collected = said.lines().find_map(|line| line.split_once("Collected : ")).map(|(_, count)| count.trim());
+    let collected = collected.with_context(|| format!("callgrind said no count: {said}"))?.parse()?;
+    Ok((collected, String::from_utf8_lossy(&output.stdout).trim().parse()?))
+}
+
+/// Plans so many times after the first, and says how many decisions that were. On a thread of its own, whose memory is
+/// mapped: the heap of a static executable's first thread has only 8 MiB under valgrind.
+pub(super) fn rehearse(nodes: u32, plans: u32) -> anyhow::Result<u64> {
+    let rehearsal = std::thread::spawn(move || of(nodes, plans).decisions);
+    rehearsal.join().map_err(|_| anyhow::anyhow!("the rehearsal panicked"))
+}
+
+/// What some plans cost.
+struct Cost {
+    plans: Duration,
+    decisions: u64,
+    /// Of one event.
+    event: Duration,
+    running: usize,
+}
+
+fn of(nodes: u32, rounds: u32) -> Cost {
     let policy = Policy::default();
     let mut dice = Dice(7);
     let mut world = World::new();
@@ -61,7 +110,7 @@ fn of(nodes: u32) -> (Duration, f64, Duration, usize) {
         world.apply(Event::Server(Box::new(server)), policy.half_life, 0);
     }
     let (mut spent, mut told, mut events, mut decided) = (Duration::ZERO, Duration::ZERO, 0_u32, 0);
-    for round in 0..=ROUNDS {
+    for round in 0..=rounds {
         let now = i64::from(round) * 60;
         let begun = worked();
         for _ in 0..LEAVE.min(running.len()) {
@@ -75,12 +124,11 @@ fn of(nodes: u32) -> (Duration, f64, Duration, usize) {
         // The first one is of a world that was never planned.
         if round > 0 {
             spent += worked().saturating_sub(begun);
-            decided += plan.waits.len() + plan.grants.len();
+            decided += (plan.waits.len() + plan.grants.len()) as u64;
         }
         carry_out(&mut world, &plan, &policy, now, &mut running);
     }
-    let decisions = f64::from(u32::try_from(decided).unwrap_or(u32::MAX)) / f64::from(ROUNDS);
-    (spent / ROUNDS, decisions, told / events.max(1), running.len())
+    Cost { plans: spent, decisions: decided, event: told / events.max(1), running: running.len() }
 }
 
 /// How long this thread has worked: what others do on the machine is not measured.

@@ -13,7 +13,7 @@ pub use what_if::{Change, Planned, Quotas};
 
 use super::queue::told;
 use super::{Refusals, Server};
-use crate::scheduler::{self, Eta, Event, Forecast, Promises, State, Wait, World};
+use crate::scheduler::{self, Eta, Event, Forecast, Moved, Promises, State, Wait, World};
 
 #[derive(Clone, Debug, Default)]
 pub struct Outlook {
@@ -22,6 +22,8 @@ pub struct Outlook {
     pub(super) forecast: OnceLock<Forecast>,
     waits: Vec<Wait>,
     etas: BTreeMap<String, Eta>,
+    /// Why the planned start of somebody who waits is later than it was, by uid.
+    moved: BTreeMap<String, Moved>,
     policy: scheduler::Policy,
     /// When it was so.
     pub(super) at: i64,
@@ -33,6 +35,8 @@ pub struct Standing<'a> {
     pub server: &'a scheduler::Server,
     pub position: Option<u32>,
     pub eta: Option<Eta>,
+    /// Why its planned start is later than it was when it was last moved.
+    pub moved: Option<&'a Moved>,
     pub reason: Reason,
     pub message: String,
 }
@@ -51,8 +55,9 @@ pub enum Prospect {
 }
 
 impl Outlook {
-    /// Takes note of who waits, in a world in which everything that was granted has started.
-    pub(super) fn look(&mut self, waits: Vec<Wait>, policy: scheduler::Policy, at: i64) {
+    /// Takes note of who waits and whose planned start moved, in a world in which everything that was granted has started.
+    pub(super) fn look(&mut self, waits: Vec<Wait>, moved: &[Moved], policy: scheduler::Policy, at: i64) {
+        self.remember(moved, &waits);
         let known = self.forecast.take();
         self.etas = BTreeMap::new();
         if !waits.is_empty() {
@@ -61,6 +66,18 @@ impl Outlook {
             self.forecast = forecast.into();
         }
         (self.waits, self.policy, self.at) = (waits, policy, at);
+    }
+
+    /// What was moved is forgotten when it is where it was, or when nobody waits for it any more.
+    fn remember(&mut self, moved: &[Moved], waits: &[Wait]) {
+        let mut known = std::mem::take(&mut self.moved);
+        known.extend(moved.iter().map(|moved| (moved.id.clone(), moved.clone())));
+        let still = |wait: &Wait| {
+            let moved = known.remove(&wait.id)?;
+            let later = wait.start.is_none_or(|start| start > moved.from);
+            later.then(|| (wait.id.clone(), Moved { to: wait.start, ..moved }))
+        };
+        self.moved = waits.iter().filter_map(still).collect();
     }
 
     /// Whether anybody has planned at all.
@@ -96,7 +113,8 @@ impl Outlook {
         let standing = |wait: &Wait| {
             let server = self.world.get(&wait.id).filter(|server| wanted(server))?;
             let (reason, message) = explained.why(wait);
-            Some(Standing { server, position: wait.position, eta: self.eta(&wait.id), reason, message })
+            let (eta, moved) = (self.eta(&wait.id), self.moved.get(&wait.id));
+            Some(Standing { server, position: wait.position, eta, moved, reason, message })
         };
         self.waits.iter().filter_map(standing).collect()
     }

@@ -198,7 +198,7 @@ impl Planner {
             self.tell(Event::Server(Box::new(server)), policy, second, watch);
         }
         // What is said about those who wait is said of the world in which the others have started.
-        self.outlook.look(std::mem::take(&mut plan.waits), policy.queue, second);
+        self.outlook.look(std::mem::take(&mut plan.waits), &plan.moved, policy.queue, second);
         plan
     }
 

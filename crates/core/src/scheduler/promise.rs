@@ -55,6 +55,33 @@ pub enum Cause {
     Unexplained,
 }
 
+impl Cause {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Extended => "Extended",
+            Self::LessCapacity => "LessCapacity",
+            Self::Rules => "Rules",
+            Self::Overtaken => "Overtaken",
+            Self::Rearranged => "Rearranged",
+            Self::Late => "Late",
+            Self::Unexplained => "Unexplained",
+        }
+    }
+
+    /// For whoever waits. It names nobody.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Extended => "Somebody who runs stays longer than was known.",
+            Self::LessCapacity => "There are fewer nodes than there were, or others use more of them.",
+            Self::Rules => "A quota or a weight was changed.",
+            Self::Overtaken => "Somebody with a better right came in before it.",
+            Self::Rearranged => "Somebody ahead of it starts at another time or on other nodes than planned.",
+            Self::Late => "Its time came before the queue looked again.",
+            Self::Unexplained => "Nobody knows why: please tell an administrator.",
+        }
+    }
+}
+
 impl Promised {
     pub fn capacity_shrank(&mut self) {
         self.shrank = true;

@@ -36,7 +36,7 @@ pub struct List {
 pub struct Show {
     #[command(flatten)]
     pub server: Server,
-    /// Do not ask the server itself about activity and Jupyter
+    /// Ask neither the server itself about activity and Jupyter nor the queue about its place
     #[arg(long)]
     pub offline: bool,
 }

@@ -5,7 +5,7 @@ mod everybody;
 mod watch;
 
 use jiff::Timestamp;
-use odc_api::queue::{Queue as FlavorQueue, QueueEntry};
+use odc_api::queue::{Moved, Queue as FlavorQueue, QueueEntry};
 use odc_api::v1alpha1::Phase;
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::find;
 use crate::glance::Glance;
 use crate::output::time::{about, clock, since, within};
 use crate::output::{Column, Table};
-use crate::prospect::{freshen, heard, told};
+use crate::prospect::{self, freshen, heard, told};
 use crate::view::Server;
 use everybody::Row;
 
@@ -147,10 +147,16 @@ fn table(waiting: &[Glance], now: Timestamp) -> Table {
             starts.into(),
             most.into(),
             admission.queued_at.map(|time| since(time.0, now)).unwrap_or_default().into(),
-            admission.message.unwrap_or_default().into(),
+            why(admission.message.as_deref(), admission.moved.as_ref(), now).into(),
         ]);
     }
     table
+}
+
+/// What it waits for, and why it waits longer than was said.
+fn why(message: Option<&str>, moved: Option<&Moved>, now: Timestamp) -> String {
+    let moved = moved.map(|moved| prospect::moved(moved, now));
+    message.map(str::to_owned).into_iter().chain(moved).collect::<Vec<_>>().join(" ")
 }
 
 /// When half and when nine of ten such waits end, or the time that was booked.

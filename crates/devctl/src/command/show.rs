@@ -1,18 +1,25 @@
 //! `devctl show`.
 
 use jiff::Timestamp;
+use odc_api::v1alpha1::Phase;
 
 use crate::app::App;
 use crate::args::{Format, Show};
+use crate::backend::Scope;
 use crate::failure::Result;
 use crate::find;
 use crate::glance::Glance;
 use crate::panel;
+use crate::prospect::{freshen, told};
 use crate::remote;
 use crate::view::{Activity, Detail};
 
 pub async fn run(app: &App, args: Show) -> Result<()> {
-    let server = find::server(app, args.server.name.as_deref()).await?;
+    let mut server = find::server(app, args.server.name.as_deref()).await?;
+    if server.phase() == Some(Phase::Queued) && !args.offline {
+        let entries = told(app, app.backend.entries(Scope::Own)).await?;
+        freshen(&mut server, &entries.unwrap_or_default());
+    }
     let activity = if args.offline { None } else { activity(app, &server).await };
     let now = Timestamp::now();
     match app.out.format {

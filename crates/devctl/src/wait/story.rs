@@ -6,7 +6,7 @@ use odc_api::v1alpha1::Phase;
 use crate::backend::Happening;
 use crate::glance::{Admission, Glance};
 use crate::output::time::{clock, until};
-use crate::prospect::in_words;
+use crate::prospect::{in_words, moved};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
@@ -205,7 +205,8 @@ pub fn queue_words(admission: &Admission, now: Timestamp) -> String {
         .map_or_else(|| "in the queue".to_owned(), |position| format!("place {position} in the queue"));
     let eta = admission.eta.as_ref().map(|eta| format!(", starts {}", in_words(eta, now)));
     let why = admission.message.as_ref().map(|message| format!(": {}", message.trim_end_matches('.')));
-    format!("{place}{}{}", eta.unwrap_or_default(), why.unwrap_or_default())
+    let later = admission.moved.as_ref().map(|from| format!(". {}", moved(from, now).trim_end_matches('.')));
+    format!("{place}{}{}{}", eta.unwrap_or_default(), why.unwrap_or_default(), later.unwrap_or_default())
 }
 
 /// A booking whose time has not come, and what the queue says to it.
@@ -269,6 +270,16 @@ mod tests {
                 "… place 3 in the queue, starts in about 40 m (nine of ten start within 2 h 13 m): 5 of 8 devices are free"
             ]
         );
+    }
+
+    #[test]
+    fn a_start_that_moved_says_why() {
+        let moved = json!({"from": at(4600).to_string(), "to": at(8200).to_string(), "reason": "Extended",
+            "message": "Somebody who runs stays longer than was known."});
+        let admission = json!({"position": 1, "message": "None is free.", "moved": moved});
+        let text = told(&json!({"phase": "Queued", "admission": admission}), 1, &[]).remove(0);
+        assert!(text.starts_with("… place 1 in the queue: None is free. Its latest start moved from "), "{text}");
+        assert!(text.ends_with(". Somebody who runs stays longer than was known"), "{text}");
     }
 
     #[test]

@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use odc_api::name::FlavorName;
 use odc_api::queue::{
-    Availability, Calibration, Difference, DryRunSpec, DryRunStatus, Planned, Queue, QueueEntry, Size, Start, Waiting,
+    Availability, Calibration, Difference, DryRunSpec, DryRunStatus, Moved, Planned, Queue, QueueEntry, Size, Start, Waiting,
     WhatIfSpec, WhatIfStatus,
 };
 use odc_api::time::stored;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor};
 use odc_core::grants::outlook::{self, Change, Outlook, Prospect, Quotas, Standing};
-use odc_core::scheduler::{Eta, Promises, Server};
+use odc_core::scheduler::{self, Eta, Promises, Server};
 use serde_json::json;
 
 use super::Answers;
@@ -77,6 +77,7 @@ impl Answers for Live {
                 queued_at: Some(stored(second(standing.server.queued))),
                 not_before: standing.server.not_before.map(|at| stored(second(at))),
                 start: start(standing.eta),
+                moved: standing.moved.map(moved),
                 reason: Some(standing.reason.to_string()),
                 message: Some(standing.message.clone()),
             })
@@ -208,6 +209,15 @@ fn start(eta: Option<Eta>) -> Start {
         p90: Some(stored(second(eta.p90))),
         latest: eta.latest.map(|latest| stored(second(latest))),
     })
+}
+
+fn moved(moved: &scheduler::Moved) -> Moved {
+    Moved {
+        from: stored(second(moved.from)),
+        to: moved.to.map(|to| stored(second(to))),
+        reason: moved.why.as_str().to_owned(),
+        message: moved.why.sentence().to_owned(),
+    }
 }
 
 fn second(second: i64) -> Timestamp {

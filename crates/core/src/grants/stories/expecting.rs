@@ -6,6 +6,7 @@ use super::*;
 use crate::grants::Planner;
 use crate::grants::outlook::Quotas;
 use crate::grants::outlook::{Change, Planned, Prospect};
+use crate::scheduler::Cause;
 
 const HOUR: i64 = 3_600;
 
@@ -57,6 +58,30 @@ fn an_expectation_moves_when_somebody_stays_longer() {
     cluster.servers[0].ends = Some(time(10 * HOUR));
     let after = carried_out(cluster);
     assert!(eta(&after).1 > eta(&before).1, "{:?} {:?}", eta(&before), eta(&after));
+}
+
+#[test]
+fn a_planned_start_that_moved_says_why_until_it_is_back_where_it_was() {
+    let moved = |planner: &Planner| {
+        let standings = planner.outlook().standings();
+        let standing = standings.iter().find(|standing| standing.server.id == "uid-waits").unwrap();
+        standing.moved.map(|moved| (moved.from, moved.to, moved.why))
+    };
+    let [first, extended, shorter] = [2, 10, 2].map(|hours| time(hours * HOUR));
+    let (mut cluster, mut planner) = (full(), Planner::default());
+    assert!(cluster.plan_with(&mut planner).moved.is_empty());
+    assert_eq!(moved(&planner), None);
+    cluster.servers[0].ends = Some(extended);
+    let plan = cluster.plan_with(&mut planner);
+    let later = Some((first.as_second(), Some(extended.as_second()), Cause::Extended));
+    assert_eq!((plan.moved.len(), moved(&planner)), (1, later));
+    // It is remembered while it waits, and counted once.
+    cluster.now = time(HOUR + 60);
+    assert!(cluster.plan_with(&mut planner).moved.is_empty());
+    assert_eq!(moved(&planner), later);
+    cluster.servers[0].ends = Some(shorter);
+    assert!(cluster.plan_with(&mut planner).moved.is_empty());
+    assert_eq!(moved(&planner), None);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //! servers are found among those who have no name.
 
 use jiff::Timestamp;
-use odc_api::queue::{QueueEntry, Start, Waiting};
+use odc_api::queue::{Moved, QueueEntry, Start, Waiting};
 use serde::Serialize;
 
-use super::{Told, own, starts};
+use super::{Told, own, starts, why};
 use crate::glance::Glance;
 use crate::output::time::since;
 use crate::output::{Column, Table};
@@ -25,6 +25,7 @@ pub struct Row {
     pub since: Option<Timestamp>,
     pub not_before: Option<Timestamp>,
     pub eta: Option<Eta>,
+    pub moved: Option<Moved>,
     pub reason: Option<String>,
     pub message: Option<String>,
 }
@@ -60,6 +61,7 @@ impl Row {
             since: Some(waiting.queued_at.0),
             not_before: None,
             eta: eta(&waiting.start),
+            moved: None,
             reason: None,
             message: None,
         }
@@ -81,6 +83,7 @@ impl From<&QueueEntry> for Row {
             since: entry.queued_at.as_ref().map(|time| time.0),
             not_before: entry.not_before.as_ref().map(|time| time.0),
             eta: eta(&entry.start),
+            moved: entry.moved.clone(),
             reason: entry.reason.clone(),
             message: entry.message.clone(),
         }
@@ -101,6 +104,7 @@ impl From<&Server> for Row {
             since: queue.and_then(|queue| queue.since),
             not_before: server.not_before,
             eta: queue.and_then(|queue| queue.eta),
+            moved: queue.and_then(|queue| queue.moved.clone()),
             reason: queue.and_then(|queue| queue.reason.clone()),
             message: queue.and_then(|queue| queue.message.clone()),
         }
@@ -140,7 +144,7 @@ pub fn table(rows: &[Row], now: Timestamp) -> Table {
             most.into(),
             row.since.map(|time| since(time, now)).unwrap_or_default().into(),
             row.priority.clone().unwrap_or_default().into(),
-            row.message.clone().unwrap_or_default().into(),
+            why(row.message.as_deref(), row.moved.as_ref(), now).into(),
         ]);
     }
     table
