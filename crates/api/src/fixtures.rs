@@ -188,6 +188,8 @@ impl DevServerUser {
             keys: vec![parsed(KEY)],
             github: None,
             quota: Quota::default(),
+            weight: 1,
+            priority_ceiling: None,
             defaults: None,
             role: Role::User,
         };

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
-use crate::name::{FlavorName, TeamName, UserName};
+use crate::name::{FlavorName, ObjectName, TeamName, UserName};
 use crate::v1alpha1::{Priority, Quota};
 
 pub const GROUP: &str = "queue.odc.dev";
@@ -174,6 +174,12 @@ pub struct DryRunSpec {
     pub node_labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
+    /// Its home, where it is a claim that exists: nodes that cannot reach it will not do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home_claim: Option<ObjectName>,
+    /// Further claims it mounts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<ObjectName>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

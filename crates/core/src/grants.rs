@@ -9,6 +9,7 @@
 mod admission;
 mod due;
 mod facts;
+mod fallout;
 mod fit;
 #[cfg(test)]
 pub(crate) mod fixtures;
@@ -24,6 +25,7 @@ mod revoke;
 pub(crate) mod room;
 #[cfg(test)]
 mod stories;
+mod telling;
 pub mod term;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,8 +37,10 @@ use odc_api::v1alpha1::condition::Reason;
 
 pub use crate::scheduler::Ask as Request;
 pub use facts::{Account, Accounts, Facts, Holder, Server, Want};
+pub use fallout::independent;
 pub use planner::{Planner, Watch};
 pub use refusal::{Fingerprint, Refusal, Refusals};
+pub use telling::Telling;
 
 pub(crate) use fit::is_open;
 
@@ -182,12 +186,13 @@ fn decisions(
     });
     let granted = plan.grants.iter().filter_map(|grant| {
         let server = by_uid.get(grant.id.as_str())?;
-        decision(server, What::Grant, admission::granted(server, grant.nodes.clone(), now), policy)
+        decision(server, What::Grant, admission::granted(server, grant, now), policy)
     });
     let booked = plan.booked.iter().filter_map(|id| {
         let server = by_uid.get(id.as_str())?;
         decision(server, What::Book, admission::booked(server), policy)
     });
+    let mut planned = outlook.planned();
     let mut explained = outlook.world().explained();
     let waiting = outlook.waits().iter().filter_map(|wait| {
         let server = by_uid.get(wait.id.as_str())?;
@@ -196,10 +201,9 @@ fn decisions(
         }
         let position = position(server)?;
         let (reason, message) = explained.why(wait);
-        let eta = outlook.eta(&wait.id);
-        let promise = eta.map(|eta| admission::promise(server, eta, now));
-        let eta = eta.map(|eta| admission::eta(server, eta, now));
-        decision(server, What::Wait, admission::waiting(server, position, (eta, promise), reason, &message), policy)
+        let (eta, planned) = (outlook.eta(&wait.id), planned.remove(&wait.id));
+        let standing = admission::Standing { position, eta, planned, reason, message: &message };
+        decision(server, What::Wait, admission::waiting(server, standing, now), policy)
     });
     left.chain(revoked).chain(preempted).chain(granted).chain(booked).chain(waiting).collect()
 }

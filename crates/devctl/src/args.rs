@@ -36,6 +36,7 @@ pub use global::{Format, Global};
 pub use reach::{Cp, Exec, Logs, PortForward, Ssh, Submit};
 pub use servers::{Debug, Delete, Edit, Extend, Hibernate, List, Show, Wake};
 pub use shared::{NamedServer, Node, Server, Sleeping, Trial};
+pub use value::Ceiling;
 
 /// Reserve a dev server, get into it, give it back.
 #[derive(Parser, Debug)]

@@ -123,6 +123,10 @@ pub struct Condition {
 #[serde(rename_all = "camelCase", default)]
 pub struct Admission {
     pub nodes: Vec<String>,
+    /// Why those.
+    pub placement: Option<String>,
+    pub backfilled: bool,
+    pub borrowed: bool,
     pub queued_at: Option<Time>,
     pub position: Option<i64>,
     pub eta: Option<Eta>,

@@ -82,6 +82,7 @@ pub fn whole(app: &App, server: &Glance, activity: Option<&Activity>, now: Times
     rows.add("Users", server.spec.access.users.join(", "));
     rows.add("Ports", ports(server));
     rows.add("Nodes", nodes(server));
+    rows.add("Placed", placed(server));
     rows.add(
         "Restarts",
         server.status.restarts.filter(|times| *times > 0).map(|times| times.to_string()).unwrap_or_default(),
@@ -196,6 +197,23 @@ fn ports(server: &Glance) -> String {
         format!("{}={}{}", port.name, port.port, share.unwrap_or_default())
     };
     server.spec.access.ports.iter().map(port).collect::<Vec<_>>().join(", ")
+}
+
+/// Where it was put and why there.
+fn placed(server: &Glance) -> String {
+    let Some(admission) = server.status.admission.as_ref().filter(|admission| !admission.nodes.is_empty()) else {
+        return String::new();
+    };
+    let why = match admission.placement.as_deref() {
+        Some("Fullest") => ", where the least room was left that is enough",
+        Some("WholeNode") => ", which was empty: nothing smaller had room",
+        Some("DeviceNode") => ", which has devices: no other had room",
+        Some("TightestGroup") => ", in the smallest group of nodes that is enough",
+        _ => "",
+    };
+    let backfilled = if admission.backfilled { "; before others in the queue, whom it delays not at all" } else { "" };
+    let lent = if admission.borrowed { "; with devices lent by other teams, who may ask for them" } else { "" };
+    format!("on {}{why}{backfilled}{lent}", admission.nodes.join(", "))
 }
 
 fn nodes(server: &Glance) -> String {

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use odc_api::queue::{DryRunSpec, DryRunStatus, Moved, QueueEntry, Start};
-use odc_api::v1alpha1::{DevServerSpec, condition::Reason};
+use odc_api::v1alpha1::{DevServerSpec, Home, condition::Reason};
 
 use crate::app::App;
 use crate::backend::{Answer, Live, Silence};
@@ -38,6 +38,11 @@ pub fn question(spec: &DevServerSpec) -> DryRunSpec {
         preemptible: scheduling.preemptible,
         node_labels: scheduling.node_labels.clone(),
         not_before: scheduling.not_before.clone(),
+        home_claim: match &spec.home {
+            Home::Claim(claim) => Some(claim.clone()),
+            Home::Disk(_) | Home::Ephemeral(_) => None,
+        },
+        claims: spec.volumes.iter().map(|volume| volume.claim.clone()).collect(),
     }
 }
 
@@ -55,8 +60,8 @@ pub fn freshen(server: &mut Glance, entries: &[QueueEntry]) {
         moved: entry.moved,
         reason: entry.reason,
         message: entry.message,
-        queued_at: entry.queued_at.or(old.queued_at),
-        nodes: old.nodes,
+        queued_at: entry.queued_at.or_else(|| old.queued_at.clone()),
+        ..old
     });
 }
 
@@ -146,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_start_that_nobody_knows_any_more_is_said_to_have_moved() {
-        let lost = Moved { from: at(0), to: None, reason: "LessCapacity".into(), message: "There are fewer nodes.".into() };
+        let lost =
+            Moved { from: at(0), to: None, reason: "LessCapacity".into(), message: "There are fewer nodes.".into() };
         let said = moved(&lost, at(0).0);
         assert!(said.ends_with(" to a time that nobody knows. There are fewer nodes."), "{said}");
     }

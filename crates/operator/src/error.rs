@@ -59,6 +59,19 @@ impl Error {
 }
 
 impl Error {
+    /// Whether what was to be written may be stored all the same: no answer came, or one that does not say.
+    pub fn may_have_been_stored(&self) -> bool {
+        match self {
+            Self::Write { source, .. } | Self::Status { source, .. } => code(source).is_none_or(|code| code >= 500),
+            Self::Read { .. }
+            | Self::Foreign { .. }
+            | Self::Registry { .. }
+            | Self::Panicked(_)
+            | Self::NotLeading
+            | Self::Malformed { .. } => false,
+        }
+    }
+
     /// For the owner of a server, who knows nothing of our requests.
     pub fn sentence(&self) -> String {
         match self {

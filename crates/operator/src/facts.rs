@@ -57,6 +57,10 @@ impl Known {
         }
     }
 
+    pub fn user(&self) -> Option<&DevServerUser> {
+        self.user.as_deref()
+    }
+
     pub fn team(&self) -> Option<&Team> {
         self.team.as_deref()
     }

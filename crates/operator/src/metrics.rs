@@ -1,5 +1,6 @@
 //! What the operator counts. Labels are few and bounded: no names of people or servers.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -56,6 +57,7 @@ pub struct Metrics {
     pub unreadable: Family<Controller, Counter>,
     pub reconcile_seconds: Histogram,
     pub pass_seconds: Histogram,
+    pub queue_cpu: Counter<f64, AtomicU64>,
     pub waiting: Gauge,
     pub promises: Family<Promised, Gauge>,
     pub moved: Family<Moved, Counter>,
@@ -75,6 +77,7 @@ impl Default for Metrics {
             unreadable: Family::default(),
             reconcile_seconds: seconds(0.000_5),
             pass_seconds: seconds(0.000_5),
+            queue_cpu: Counter::default(),
             waiting: Gauge::default(),
             promises: Family::default(),
             moved: Family::default(),
@@ -89,6 +92,7 @@ impl Default for Metrics {
         registry.register("unreadable_objects", "Objects that could not be read", metrics.unreadable.clone());
         registry.register("reconcile_seconds", "Time of one look, with its writes", metrics.reconcile_seconds.clone());
         registry.register("queue_pass_seconds", "Time of one pass of the queue", metrics.pass_seconds.clone());
+        registry.register("queue_cpu_seconds", "Processor time of deciding who runs", metrics.queue_cpu.clone());
         registry.register("queue_waiting", "Servers that wait for devices", metrics.waiting.clone());
         let promises = "Starts that were promised and came, and how many of the 50 % and 90 % promises were kept";
         registry.register("queue_promises", promises, metrics.promises.clone());

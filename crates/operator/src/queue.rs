@@ -5,8 +5,9 @@
 
 mod keep;
 mod recording;
+mod unsure;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use odc_api::v1alpha1::DevServer;
 use odc_core::grants::outlook::Outlook;
-use odc_core::grants::{self, Decision, Planner, Policy, Refusals, What};
+use odc_core::grants::{self, Decision, Plan, Planner, Policy, Refusals, Telling, What, independent};
 use odc_core::plan::Again;
 use serde_json::json;
 
@@ -22,9 +23,11 @@ use crate::context::Context;
 use crate::error::{Class, Error};
 use crate::metrics::{Failure, Moved};
 use crate::report::{self, Manager};
+use crate::requeue::back_off;
 use crate::snapshot::{Decided, Snapshot};
 use keep::Unkept;
 use recording::Recording;
+use unsure::Unsure;
 
 const NAME: &str = "queue";
 /// Passes are at least so far apart, and twice as long as it takes to decide: what changes meanwhile is decided together,
@@ -34,12 +37,6 @@ const PACE: Duration = Duration::from_millis(10);
 const TOGETHER: usize = 32;
 /// Writes of one pass: more would be decided long before they are written.
 const BATCH: usize = 128;
-/// Who waits only a moment is not told where they stand.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Who was told where they stand is not told again for so long.
-const CALM: Duration = Duration::from_secs(30);
-/// How many of those who wait are told within a second, the first ones first.
-const TOLD_PER_SECOND: usize = 20;
 
 /// The planner, and how the queue stood after its last plan, for whoever asks.
 #[derive(Default)]
@@ -56,61 +53,69 @@ impl Plans {
     }
 }
 
-#[derive(Default)]
 struct Memory {
+    began: Instant,
     unfit: Refusals,
     decided: Decided,
-    /// Servers that compete.
-    waiting: HashMap<String, Competing>,
-    told: Told,
+    /// Since when servers compete that nothing stored says it of, by the API server's time.
+    competing: HashMap<String, Timestamp>,
+    telling: Telling,
+    unsure: Unsure,
+    /// Servers whose writes were refused: how often in a row, and until when they are left alone.
+    refused: HashMap<String, (u32, Instant)>,
     unkept: Unkept,
     recording: Recording,
     /// How long the last plan took to make.
     thought: Duration,
 }
 
-struct Competing {
-    /// Since when, by the API server's time.
-    since: Timestamp,
-    /// The same by our own.
-    seen: Instant,
-    /// When it was last told where it stands.
-    told: Option<Instant>,
-}
-
-impl Competing {
-    /// How long it is not told anything yet.
-    fn left(&self) -> Duration {
-        let first = PATIENCE.saturating_sub(self.seen.elapsed());
-        first.max(self.told.map_or(Duration::ZERO, |told| CALM.saturating_sub(told.elapsed())))
-    }
-}
-
-/// How many were told in the second that runs.
-struct Told {
-    since: Instant,
-    count: usize,
-}
-
-impl Default for Told {
-    fn default() -> Self {
-        Self { since: Instant::now(), count: 0 }
-    }
-}
-
-impl Told {
-    fn may_tell(&mut self) -> bool {
-        if self.since.elapsed() >= Duration::from_secs(1) {
-            *self = Self::default();
+impl Memory {
+    fn new(recording: Recording) -> Self {
+        Self {
+            began: Instant::now(),
+            unfit: Refusals::default(),
+            decided: Decided::default(),
+            competing: HashMap::new(),
+            telling: Telling::default(),
+            unsure: Unsure::default(),
+            refused: HashMap::new(),
+            unkept: Unkept::default(),
+            recording,
+            thought: Duration::ZERO,
         }
-        self.count += 1;
-        self.count <= TOLD_PER_SECOND
+    }
+
+    /// What would probably be refused again, and when to try: apart from the rest, so that one bad object harms only
+    /// itself.
+    fn part_refused(&self, decisions: Vec<Decision>) -> (Vec<Decision>, Vec<Decision>, Again) {
+        let left = |decision: &Decision| {
+            let (_, until) = self.refused.get(&decision.uid)?;
+            Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+        };
+        let soonest = decisions.iter().filter_map(left).min();
+        let (refused, due) = decisions.into_iter().partition(|decision| left(decision).is_some());
+        (due, refused, soonest.map_or(Again::OnChange, Again::After))
+    }
+
+    /// Takes note of a write that failed. Gives when to try again.
+    fn note_failure(&mut self, ctx: &Context, decision: &Decision, error: &Error) -> Duration {
+        if error.may_have_been_stored() {
+            self.unsure.note(&decision.uid, (decision.namespace.clone(), decision.name.clone()));
+        }
+        let soon = failed(ctx, error);
+        if error.class() == Class::Conflict {
+            return soon;
+        }
+        let failures = self.refused.get(&decision.uid).map_or(0, |(failures, _)| *failures).saturating_add(1);
+        let patience = back_off(failures);
+        self.refused.insert(decision.uid.clone(), (failures, Instant::now() + patience));
+        patience
     }
 }
 
 /// Runs as long as this process leads. Nothing is decided before everything was seen once.
 pub async fn run(ctx: Arc<Context>) {
-    let mut memory = Memory { recording: Recording::new(&ctx), ..Memory::default() };
+    let mut memory = Memory::new(Recording::new(&ctx));
     loop {
         let started = Instant::now();
         let again = pass(&ctx, &mut memory).await;
@@ -127,21 +132,22 @@ pub async fn run(ctx: Arc<Context>) {
     }
 }
 
-async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
+async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
+    // Nothing is decided while it is not known what became of an earlier decision.
+    if let Err(error) = memory.unsure.ask(ctx, &mut memory.decided).await {
+        return Again::After(failed(ctx, &error));
+    }
     let began = Instant::now();
-    let waiting = &mut memory.waiting;
-    let snapshot = Snapshot::take(ctx, &memory.decided, |server, now| place(waiting, server, now));
-    let world = snapshot.world(memory.unfit.clone());
+    let competing = &mut memory.competing;
+    let snapshot = Arc::new(Snapshot::take(ctx, &memory.decided, |server, now| place(competing, server, now)));
     let policy = Policy {
         epoch: ctx.lead.epoch,
         lost_after: ctx.config.server.lost_after,
         queue: ctx.config.queue,
         ..Policy::default()
     };
-    let plan = {
-        let mut plans = ctx.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        plans.outlook = None;
-        plans.planner.plan(&world, &policy, ctx.now(), &mut |step| memory.recording.take(step))
+    let Some(plan) = decide(ctx, memory, &snapshot, policy).await else {
+        return Again::After(Duration::from_secs(10));
     };
     memory.thought = began.elapsed();
     memory.recording.flush();
@@ -149,59 +155,65 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
     for moved in &plan.moved {
         ctx.metrics.moved.get_or_create(&Moved { cause: moved.why.as_str() }).inc();
     }
-    forget(memory, &snapshot);
-    let competing: HashSet<&str> =
+    memory.decided.retain(|uid, _| snapshot.behind.contains(uid));
+    let world = snapshot.world(Refusals::default());
+    let waiting: HashSet<&str> =
         world.servers.iter().filter(|server| server.waits()).map(|server| server.uid.as_str()).collect();
-    ctx.metrics.waiting.set(i64::try_from(competing.len()).unwrap_or(i64::MAX));
-    memory.waiting.retain(|uid, _| competing.contains(uid.as_str()));
+    ctx.metrics.waiting.set(i64::try_from(waiting.len()).unwrap_or(i64::MAX));
+    memory.competing.retain(|uid, _| waiting.contains(uid.as_str()));
+    memory.refused.retain(|uid, _| snapshot.read.contains_key(uid));
+    memory.telling.compete(&waiting, memory.began.elapsed());
 
-    let mut again = plan.again.or(snapshot.again);
     memory.unkept.leave(plan.leaving);
-    note_admitting(ctx, &snapshot, memory, &plan.decisions);
-    let mut due = Vec::new();
-    for decision in plan.decisions {
-        if decision.what == What::Wait {
-            let competing = memory.waiting.get_mut(&decision.uid);
-            let left = competing.as_ref().map_or(Duration::ZERO, |competing| competing.left());
-            if !left.is_zero() {
-                again = again.or(Again::After(left));
-                continue;
-            }
-            if !memory.told.may_tell() {
-                again = again.or(Again::After(Duration::from_secs(1)));
-                continue;
-            }
-            if let Some(competing) = competing {
-                competing.told = Some(Instant::now());
-            }
-        }
-        due.push(decision);
-    }
+    note_admitting(ctx, &snapshot, &waiting, &plan.decisions);
+    let (decisions, refused, later) = memory.part_refused(plan.decisions);
+    let (mut due, untold) = memory.telling.due(decisions, memory.began.elapsed());
+    let mut again = plan.again.or(snapshot.again).or(later).or(untold);
     if due.len() > BATCH {
         // Any prefix of a plan is a fine place to go on from, and a new plan knows what happened meanwhile.
         due.truncate(BATCH);
         again = Again::After(Duration::ZERO);
     }
     again = again.or(memory.unkept.keep(ctx, &policy).await);
-    // What is given back is stored before anything is granted from it.
-    let (back, rest): (Vec<_>, Vec<_>) =
-        due.into_iter().partition(|decision| matches!(decision.what, What::Release | What::Revoke(_)));
-    for batch in [back, rest] {
-        for (uid, written) in write(ctx, &snapshot, &world, batch).await {
-            match written {
-                Ok(server) => {
-                    let version = crate::follow::version(&server);
-                    let server = Arc::new(server);
-                    let _ = ctx.triggers.own.send((*server).clone());
-                    memory.decided.insert(uid, (server, version));
-                }
-                Err(error) => {
-                    again = again.or(Again::After(failed(ctx, &error)));
-                }
-            }
+    // What is given back is stored before anything is granted from it, and what could not be is granted to nobody.
+    let (back, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(Decision::gives_back);
+    let (failures, soon) = write(ctx, memory, &snapshot, &world, back).await;
+    let refused = refused.into_iter().filter(Decision::gives_back).map(|decision| decision.uid);
+    let stuck: BTreeSet<String> = refused.chain(failures).collect();
+    let (_, late) = write(ctx, memory, &snapshot, &world, independent(rest, &stuck, &world)).await;
+    again.or(soon).or(late)
+}
+
+/// Beside everything else the leader does: in a long queue a plan takes a while. Nothing if it could not be made.
+async fn decide(ctx: &Arc<Context>, memory: &mut Memory, snapshot: &Arc<Snapshot>, policy: Policy) -> Option<Plan> {
+    let (leader, facts) = (ctx.clone(), snapshot.clone());
+    let (unfit, mut recording) = (memory.unfit.clone(), std::mem::take(&mut memory.recording));
+    let thinking = tokio::task::spawn_blocking(move || {
+        let begun = processor_time();
+        let mut plans = leader.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.outlook = None;
+        let plan = plans.planner.plan(&facts.world(unfit), &policy, leader.now(), &mut |step| recording.take(step));
+        leader.metrics.queue_cpu.inc_by(processor_time().saturating_sub(begun).as_secs_f64());
+        (plan, recording)
+    });
+    match thinking.await {
+        Ok((plan, recording)) => {
+            memory.recording = recording;
+            Some(plan)
+        }
+        Err(panic) => {
+            failed(ctx, &Error::Panicked(panic.to_string()));
+            // What it was told is half done: the next plan is made from nothing.
+            *ctx.plans.lock().unwrap_or_else(PoisonError::into_inner) = Plans::default();
+            None
         }
     }
-    again
+}
+
+/// How long this thread has worked.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 fn failed(ctx: &Context, error: &Error) -> Duration {
@@ -218,45 +230,64 @@ fn failed(ctx: &Context, error: &Error) -> Duration {
 }
 
 /// A new server's place counts from its creation, that of one that wakes from the moment it is seen to want devices.
-fn place(waiting: &mut HashMap<String, Competing>, server: &DevServer, now: Timestamp) -> Timestamp {
+fn place(competing: &mut HashMap<String, Timestamp>, server: &DevServer, now: Timestamp) -> Timestamp {
     let uid = server.metadata.uid.clone().unwrap_or_default();
     let ran = server.status.as_ref().and_then(|status| status.admission.as_ref()).is_some_and(|before| before.run > 0);
     let created = server.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let competing = waiting.entry(uid).or_insert_with(|| {
-        let since = if ran { now } else { created.unwrap_or(now) };
-        Competing { since, seen: Instant::now(), told: None }
-    });
-    competing.since
+    *competing.entry(uid).or_insert_with(|| if ran { now } else { created.unwrap_or(now) })
 }
 
 /// Who was to be admitted, is not by this plan and still waits, has been told nothing for a while and is told now.
-fn note_admitting(ctx: &Context, snapshot: &Snapshot, memory: &Memory, decisions: &[Decision]) {
+fn note_admitting(ctx: &Context, snapshot: &Snapshot, waiting: &HashSet<&str>, decisions: &[Decision]) {
     let grants = decisions.iter().filter(|decision| decision.what == What::Grant);
     let no_more = ctx.admitting.replace(grants.map(|decision| decision.uid.clone()).collect());
-    let waiting = no_more.iter().filter(|uid| memory.waiting.contains_key(uid.as_str()));
+    let waiting = no_more.iter().filter(|uid| waiting.contains(uid.as_str()));
     for server in waiting.filter_map(|uid| snapshot.read.get(uid)) {
         let (namespace, name) = crate::follow::key(&**server);
         ctx.look_at_server(&namespace, &name);
     }
 }
 
-/// Only what our copies do not show yet is remembered.
-fn forget(memory: &mut Memory, snapshot: &Snapshot) {
-    memory.decided.retain(|uid, _| snapshot.behind.contains(uid));
-}
-
+/// Gives those whose write failed, by uid, and when to try again.
 async fn write(
     ctx: &Context,
+    memory: &mut Memory,
     snapshot: &Snapshot,
     world: &grants::Facts<'_>,
     batch: Vec<Decision>,
-) -> Vec<(String, Result<DevServer, Error>)> {
+) -> (BTreeSet<String>, Again) {
+    if batch.is_empty() {
+        return (BTreeSet::new(), Again::OnChange);
+    }
     let flavors: HashMap<&str, &str> =
         world.servers.iter().map(|server| (server.uid.as_str(), server.flavor.as_str())).collect();
     let writes = batch.into_iter().filter_map(|decision| {
         let server = snapshot.read.get(&decision.uid)?.clone();
         let status = json!({"admission": decision.admission, "flavor": flavors.get(decision.uid.as_str())});
-        Some(async move { (decision.uid, report::status(ctx, &*server, status, Manager::Queue).await) })
+        Some(async move {
+            let written = report::status(ctx, &*server, status, Manager::Queue).await;
+            (decision, written)
+        })
     });
-    stream::iter(writes).buffered(TOGETHER).collect().await
+    let (mut failures, mut again) = (BTreeSet::new(), Again::OnChange);
+    let written: Vec<_> = stream::iter(writes).buffered(TOGETHER).collect().await;
+    for (decision, written) in written {
+        match written {
+            Ok(server) => {
+                if decision.what == What::Wait {
+                    memory.telling.told(&decision.uid, memory.began.elapsed());
+                }
+                memory.refused.remove(&decision.uid);
+                let version = crate::follow::version(&server);
+                let server = Arc::new(server);
+                let _ = ctx.triggers.own.send((*server).clone());
+                memory.decided.insert(decision.uid, (server, version));
+            }
+            Err(error) => {
+                again = again.or(Again::After(memory.note_failure(ctx, &decision, &error)));
+                failures.insert(decision.uid);
+            }
+        }
+    }
+    (failures, again)
 }

@@ -1,6 +1,7 @@
 //! The world as the queue sees it, from our copies of the cluster.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -13,7 +14,9 @@ use odc_core::plan::Again;
 use odc_core::seen::{Node, Pod};
 
 use crate::context::Context;
+use crate::error::Class;
 use crate::facts::Known;
+use crate::metrics::Failure;
 
 /// Held while a plan is made.
 pub struct Snapshot {
@@ -60,7 +63,15 @@ impl Snapshot {
                 }
                 _ => server,
             };
-            if let Some((entry, again)) = entry(ctx, &server, now, &mut first_seen) {
+            // One that nobody can judge harms only itself: its pods count as pods.
+            let judged = catch_unwind(AssertUnwindSafe(|| entry(ctx, &server, now, &mut first_seen)));
+            let judged = judged.unwrap_or_else(|_| {
+                let (namespace, name) = crate::follow::key(&*server);
+                tracing::error!(namespace, name, "the queue cannot judge a server");
+                ctx.metrics.failures.get_or_create(&Failure { controller: "queue", class: Class::Bug.as_str() }).inc();
+                None
+            });
+            if let Some((entry, again)) = judged {
                 taken.again = taken.again.or(again);
                 taken.servers.push(entry);
                 taken.read.insert(uid, server);
@@ -86,7 +97,10 @@ fn accounts(ctx: &Context) -> Accounts {
     let users = ctx.cluster.users.state();
     let users = users.iter().filter_map(|user| {
         let usage = user.status.as_ref().and_then(|status| status.usage.clone());
-        Some((named(&user.metadata.name).parse().ok()?, Account::of(user.spec.quota.clone(), usage)))
+        Some((
+            named(&user.metadata.name).parse().ok()?,
+            Account { weight: user.spec.weight, ..Account::of(user.spec.quota.clone(), usage) },
+        ))
     });
     let teams = ctx.cluster.teams.all();
     let teams = teams.iter().filter_map(|team| {
@@ -101,8 +115,12 @@ fn accounts(ctx: &Context) -> Accounts {
 /// A server that nobody has asked for yet, or in words why it cannot be had.
 pub fn asked(ctx: &Context, server: &DevServer) -> Result<Server, String> {
     let known = Known::of(ctx, server);
-    if let Err(violations) = validate(server, &known.facts(&ctx.config.server.default_image)) {
-        return Err(violations.into_iter().map(|violation| violation.message).collect::<Vec<_>>().join(" "));
+    match validate(server, &known.facts(&ctx.config.server.default_image)) {
+        Ok(valid) if !valid.disk.ready => return Err(valid.disk.message),
+        Ok(_) => {}
+        Err(violations) => {
+            return Err(violations.into_iter().map(|violation| violation.message).collect::<Vec<_>>().join(" "));
+        }
     }
     let now = ctx.now();
     let found = entry(ctx, server, now, &mut |_, now| now);
@@ -123,7 +141,7 @@ fn entry(
     let known = Known::of(ctx, server);
     let facts = known.facts(&settings.default_image);
     let checked = validate(server, &facts);
-    let (want, again) = match wish(server, &checked, has_pods(ctx, server, &namespace, &name), settings, now) {
+    let (want, again) = match wish(server, &checked, pods_of(ctx, server).next().is_some(), settings, now) {
         Wish::Run => (Want::Run, Again::OnChange),
         Wish::Rest => (Want::Rest, Again::OnChange),
         Wish::Later(None) => (Want::Later, Again::OnChange),
@@ -140,7 +158,7 @@ fn entry(
     };
     let limits = checked.as_ref().ok().map(|valid| &valid.flavor.limits);
     let entry = Server {
-        priority: term::priority(server, known.team()),
+        priority: term::priority(server, known.user(), known.team()),
         preemptible: server.spec.scheduling.preemptible,
         not_before: server.spec.scheduling.not_before.as_ref().map(|time| time.0),
         lifetime: checked.is_ok().then(|| term::span(server, limits, settings)),
@@ -148,7 +166,7 @@ fn entry(
         owner: namespace::owner(&namespace)?,
         uid: server.metadata.uid.clone()?,
         team: server.spec.team.clone(),
-        request: checked.as_ref().map_or_else(|_| unknown(server), |valid| request(valid, &known)),
+        request: checked.as_ref().map_or_else(|_| unknown(ctx, server), |valid| request(valid, &known)),
         since: queued.unwrap_or_else(|| first_seen(server, now)),
         ended: status.and_then(|status| status.phase).is_some_and(Phase::terminal),
         namespace,
@@ -160,12 +178,14 @@ fn entry(
     Some((entry, again))
 }
 
-fn has_pods(ctx: &Context, server: &DevServer, namespace: &str, name: &str) -> bool {
+fn pods_of(ctx: &Context, server: &DevServer) -> impl Iterator<Item = Arc<Pod>> {
     let uid = server.metadata.uid.as_deref();
-    (0..server.spec.nodes as usize).any(|ordinal| {
-        let pod = ctx.cluster.pods.get(namespace, &parts::name(name, ordinal));
-        let details = pod.as_ref().and_then(|pod| pod.server.as_ref());
-        details.is_some_and(|pod| pod.owner.as_deref() == uid || pod.made_for.as_deref() == uid)
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    let name = server.metadata.name.as_deref().unwrap_or_default();
+    (0..server.spec.nodes as usize).filter_map(move |ordinal| {
+        let pod = ctx.cluster.pods.get(namespace, &parts::name(name, ordinal))?;
+        let details = pod.server.as_ref()?;
+        (details.owner.as_deref() == uid || details.made_for.as_deref() == uid).then_some(pod)
     })
 }
 
@@ -183,8 +203,11 @@ fn request(valid: &Valid<'_>, known: &Known) -> Request {
     }
 }
 
-/// Its flavor is gone, so nobody knows what it asks for. It has what it has.
-fn unknown(server: &DevServer) -> Request {
+/// Its flavor is gone or another one, so nobody knows what it asks for. It has what its pods have, and that counts.
+fn unknown(ctx: &Context, server: &DevServer) -> Request {
     let nodes = granted(server.status.as_ref()).map_or(server.spec.nodes as usize, |grant| grant.nodes.len());
-    Request { nodes: u32::try_from(nodes).unwrap_or(u32::MAX), ..Request::default() }
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    pods_of(ctx, server)
+        .next()
+        .map_or_else(|| Request { nodes, ..Request::default() }, |pod| Request::held(nodes, &pod))
 }

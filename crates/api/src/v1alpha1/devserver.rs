@@ -23,8 +23,8 @@ pub use image::Image;
 pub use scheduling::{Priority, Scheduling};
 pub use setup::{Repository, Setup};
 pub use status::{
-    Admission, DevServerStatus, Eta, Failure, GrantedLifetime, Hibernation, HibernationCause, Links, ServerAccess,
-    ServerPod, StartPromise, TIMELINE_LENGTH, TimelineEntry,
+    Admission, Booking, DevServerStatus, Eta, Failure, GrantedLifetime, Hibernation, HibernationCause, Links,
+    Placement, PlannedStart, ServerAccess, ServerPod, StartPromise, TIMELINE_LENGTH, TimelineEntry,
 };
 pub use volume::Volume;
 

@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Quota, Usage, condition};
+use super::{Priority, Quota, Usage, condition};
 use crate::name::{FlavorName, LABEL, TeamName, UserName};
 use crate::rule;
 use crate::ssh_key::PublicKey;
@@ -66,6 +66,17 @@ pub struct DevServerUserSpec {
     #[serde(default)]
     pub quota: Quota,
 
+    /// The user's part of the cluster relative to others of the same team, or to others without one, when there is not
+    /// enough for all.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub weight: u32,
+
+    /// The most urgent the user's requests may be: Low, Normal or High. Leave it out for what the team allows, or Normal
+    /// without a team. In a team the lower of both ceilings counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_ceiling: Option<Priority>,
+
     /// What a server gets that leaves it open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Defaults>,
@@ -74,6 +85,10 @@ pub struct DevServerUserSpec {
     /// and changes nothing.
     #[serde(default)]
     pub role: Role,
+}
+
+fn one() -> u32 {
+    1
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

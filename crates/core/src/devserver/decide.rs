@@ -253,7 +253,8 @@ impl<'a> Decision<'a> {
             (None, Some(booked)) => {
                 let until = Duration::try_from(self.now.duration_until(booked.0)).unwrap_or_default();
                 let admission = self.stored().and_then(|status| status.admission.as_ref());
-                let promised = admission.and_then(|admission| admission.booked).unwrap_or(false);
+                let booking = admission.and_then(|admission| admission.booking.as_ref());
+                let promised = booking.is_some_and(|booking| booking.from == *booked);
                 (Outlook::new(Phase::Queued, Reason::Booked, describe::booked(promised).into()), Again::After(until))
             }
             (None, None) => {

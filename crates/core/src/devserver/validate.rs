@@ -108,10 +108,14 @@ pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a
         Err(violation) => (0, Some(violation)),
     };
     let volumes = volumes(server, flavor);
+    // Who has its devices keeps them, whatever becomes of its owner's rights: what it holds must go on being counted.
+    let granted = super::granted(server.status.as_ref()).is_some();
+    let membership = team(server, &owner, facts.team).filter(|_| !granted);
+    let urgency = priority(server, user, facts.team).filter(|_| !granted);
     let violations: Vec<Violation> = [
         bad_count,
-        team(server, &owner, facts.team),
-        priority(server, facts.team),
+        membership,
+        urgency,
         maintenance(server, &owner, &flavor_name, flavor),
         not_built_yet(server),
         gang_home(server, facts),
@@ -216,10 +220,18 @@ fn team(server: &DevServer, owner: &UserName, team: Option<&Team>) -> Option<Vio
     })
 }
 
-/// Without a team nobody may be more urgent than others.
-fn priority(server: &DevServer, team: Option<&Team>) -> Option<Violation> {
+/// The most urgent a request may be. Without a team nobody may be more urgent than others, unless they are allowed to.
+pub fn ceiling(user: Option<&DevServerUser>, team: Option<&Team>) -> Priority {
+    let own = user.and_then(|user| user.spec.priority_ceiling);
+    match team.map(|team| team.spec.priority.ceiling) {
+        Some(teams) => own.map_or(teams, |own| own.min(teams)),
+        None => own.unwrap_or(Priority::Normal),
+    }
+}
+
+fn priority(server: &DevServer, user: &DevServerUser, team: Option<&Team>) -> Option<Violation> {
     let asked = server.spec.scheduling.priority?;
-    let ceiling = team.map_or(Priority::Normal, |team| team.spec.priority.ceiling);
+    let ceiling = ceiling(Some(user), team);
     (asked > ceiling).then(|| {
         violation(Reason::PriorityTooHigh, format!("Priority {asked:?} is above what is allowed here, {ceiling:?}."))
     })

@@ -4,10 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::time::stored;
 use odc_api::v1alpha1::condition::{Reason, Sentence};
-use odc_api::v1alpha1::{self as api, Admission, StartPromise};
+use odc_api::v1alpha1::{self as api, Admission, Booking, Placement, PlannedStart, StartPromise};
 
 use super::{Policy, Server};
-use crate::scheduler::{Eta, Given, Right};
+use crate::scheduler::{Choice, Eta, Given, Grant, Right};
 
 /// An expected start that moves by fewer seconds has not moved.
 const SMALLEST_MOVE: u64 = 30;
@@ -19,12 +19,21 @@ fn kept(server: &Server) -> Admission {
 }
 
 /// A new run, on these nodes.
-pub(super) fn granted(server: &Server, nodes: Vec<String>, now: Timestamp) -> Admission {
+pub(super) fn granted(server: &Server, grant: &Grant, now: Timestamp) -> Admission {
     let kept = kept(server);
     let before = server.admission.as_ref().and_then(|admission| admission.queued_at.clone());
     Admission {
         run: kept.run.saturating_add(1),
-        nodes,
+        nodes: grant.nodes.clone(),
+        placement: Some(match grant.choice {
+            Choice::Fullest => Placement::Fullest,
+            Choice::WholeNode => Placement::WholeNode,
+            Choice::DeviceNode => Placement::DeviceNode,
+            Choice::TightestGroup => Placement::TightestGroup,
+        }),
+        backfilled: grant.backfilled.then_some(true),
+        borrowed: grant.borrowed.then_some(true),
+        booking: server.booking().cloned(),
         promise: server.admission.as_ref().and_then(|admission| admission.promise.clone()),
         granted_at: Some(stored(now)),
         queued_at: Some(before.unwrap_or_else(|| stored(server.since))),
@@ -32,28 +41,44 @@ pub(super) fn granted(server: &Server, nodes: Vec<String>, now: Timestamp) -> Ad
     }
 }
 
-/// In the queue, for this reason.
-pub(super) fn waiting(
-    server: &Server,
-    position: i64,
-    (eta, promise): (Option<api::Eta>, Option<StartPromise>),
-    reason: Reason,
-    message: &str,
-) -> Admission {
-    Admission {
-        eta,
-        promise,
+/// How somebody stands who waits.
+pub(super) struct Standing<'a> {
+    pub position: i64,
+    pub eta: Option<Eta>,
+    pub planned: Option<PlannedStart>,
+    pub reason: Reason,
+    pub message: &'a str,
+}
+
+/// In the queue. What people plan by is the place, the expected start and the reason; while those stay, so does all that
+/// was said with them, or every device that comes and goes would be a write for everybody who waits.
+pub(super) fn waiting(server: &Server, standing: Standing<'_>, now: Timestamp) -> Admission {
+    let before = server.admission.as_ref();
+    let reason = Some(standing.reason.to_string());
+    let eta = standing.eta.map(|expected| eta(server, expected, now));
+    let first = before.and_then(|admission| admission.promise.clone());
+    let new = Admission {
+        promise: first.or_else(|| standing.eta.map(|expected| promise(expected, now))),
         queued_at: Some(stored(server.since)),
-        position: Some(position),
-        reason: Some(reason.to_string()),
-        message: Some(Sentence::start_of(message)),
+        position: Some(standing.position),
+        booking: server.booking().cloned(),
         ..kept(server)
+    };
+    match before.filter(|before| before.position == new.position && before.eta == eta && before.reason == reason) {
+        Some(before) => {
+            let (planned, message) = (before.planned.clone(), before.message.clone());
+            Admission { eta, reason, planned, message, ..new }
+        }
+        None => {
+            let message = Some(Sentence::start_of(standing.message));
+            Admission { eta, reason, planned: standing.planned, message, ..new }
+        }
     }
 }
 
 /// When it is expected to start. What was said before stays as long as it is still about right: nobody plans by
 /// seconds, and every change is a write.
-pub(super) fn eta(server: &Server, eta: Eta, now: Timestamp) -> api::Eta {
+fn eta(server: &Server, eta: Eta, now: Timestamp) -> api::Eta {
     let before = server.admission.as_ref().and_then(|admission| admission.eta.as_ref());
     let about_right = |said: i64, new: i64| {
         let left = said.abs_diff(now.as_second()).max(new.abs_diff(now.as_second()));
@@ -67,13 +92,10 @@ pub(super) fn eta(server: &Server, eta: Eta, now: Timestamp) -> api::Eta {
     }
 }
 
-/// What is said first stays, to be held against what happens.
-pub(super) fn promise(server: &Server, eta: Eta, now: Timestamp) -> StartPromise {
-    let before = server.admission.as_ref().and_then(|admission| admission.promise.clone());
-    before.unwrap_or_else(|| {
-        let expected = second(now.as_second().saturating_add(eta.given.expected));
-        StartPromise { at: stored(now), expected, p50: second(eta.p50), p90: second(eta.p90) }
-    })
+/// What is said first, to be held against what happens.
+fn promise(eta: Eta, now: Timestamp) -> StartPromise {
+    let expected = second(now.as_second().saturating_add(eta.given.expected));
+    StartPromise { at: stored(now), expected, p50: second(eta.p50), p90: second(eta.p90) }
 }
 
 /// A promise as the scheduler knows it, and how long it really took.
@@ -110,6 +132,7 @@ pub(super) fn revoked(server: &Server, position: Option<i64>, reason: Reason, me
     Admission {
         queued_at: Some(before.unwrap_or_else(|| stored(server.since))),
         position,
+        booking: server.booking().cloned(),
         reason: Some(reason.to_string()),
         message: Some(Sentence::start_of(message)),
         ..kept(server)
@@ -125,13 +148,14 @@ pub(super) fn resting(server: &Server) -> Admission {
 pub(super) fn postponed(server: &Server) -> Admission {
     let before = server.admission.as_ref();
     let queued_at = before.and_then(|admission| admission.queued_at.clone());
-    let booked = before.and_then(|admission| admission.booked).filter(|_| server.not_before.is_some());
-    Admission { queued_at, booked, ..kept(server) }
+    Admission { queued_at, booking: server.booking().cloned(), ..kept(server) }
 }
 
-/// Its time is promised from now on.
+/// Its time is promised from now on, for as long as it asks.
 pub(super) fn booked(server: &Server) -> Admission {
-    Admission { booked: Some(true), ..postponed(server) }
+    let until = |from: Timestamp| Some(from.saturating_add(server.lifetime?).unwrap_or(Timestamp::MAX));
+    let booking = server.not_before.and_then(|from| Some(Booking { from: stored(from), until: stored(until(from)?) }));
+    Admission { booking, ..postponed(server) }
 }
 
 /// The value to write, with the number of the leader that decided; nothing if it says nothing new. A change of leader

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::name::{FlavorName, TeamName, UserName};
-use odc_api::v1alpha1::{Admission, DevServerFlavor, Priority, Quota, Usage};
+use odc_api::v1alpha1::{Admission, Booking, DevServerFlavor, Priority, Quota, Usage};
 
 use super::{Refusals, Request};
 use crate::seen::{Node, Pod};
@@ -119,6 +119,14 @@ impl Server {
         self.want == Want::Rest || self.ended
     }
 
+    /// The time it was promised, as long as it asks for that time and for no longer.
+    pub(super) fn booking(&self) -> Option<&Booking> {
+        let booking = self.admission.as_ref()?.booking.as_ref()?;
+        let from = self.not_before.filter(|from| from.as_second() == booking.from.0.as_second())?;
+        let until = |lifetime| from.saturating_add(lifetime).unwrap_or(Timestamp::MAX);
+        self.lifetime.is_none_or(|lifetime| until(lifetime) <= booking.until.0).then_some(booking)
+    }
+
     /// When it has to begin to stop for somebody with a better right.
     pub(super) fn gives_way_at(&self) -> Option<Timestamp> {
         Some(self.admission.as_ref().filter(|_| self.is_granted())?.gives_way_at.as_ref()?.0)
@@ -136,6 +144,14 @@ impl Server {
 
     pub(super) fn turn(&self) -> Turn<'_> {
         Turn { since: self.since.as_second(), namespace: &self.namespace, name: &self.name, uid: &self.uid }
+    }
+}
+
+impl Request {
+    /// What a server holds of which nothing is known but a pod.
+    pub fn held(nodes: u32, pod: &Pod) -> Self {
+        let device = pod.requests.devices().next().map(|(name, _)| name.to_owned());
+        Self { nodes, each: pod.requests.clone(), device, ..Self::default() }
     }
 }
 

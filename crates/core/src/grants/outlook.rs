@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use k8s_openapi::jiff::Timestamp;
+use odc_api::time::stored;
+use odc_api::v1alpha1::PlannedStart;
 use odc_api::v1alpha1::condition::Reason;
 
 pub use what_if::{Change, Planned, Quotas};
 
 use super::queue::told;
 use super::{Refusals, Server};
-use crate::scheduler::{self, Eta, Event, Forecast, Moved, Promises, State, Wait, World};
+use crate::scheduler::{self, Eta, Event, Forecast, Moved, Promise, Promises, State, Wait, World};
 
 #[derive(Clone, Debug, Default)]
 pub struct Outlook {
@@ -95,6 +97,15 @@ impl Outlook {
 
     pub fn eta(&self, uid: &str) -> Option<Eta> {
         self.etas.get(uid).copied()
+    }
+
+    /// Where and when those who wait are to start, by uid.
+    pub(super) fn planned(&self) -> BTreeMap<String, PlannedStart> {
+        let start = |promise: Promise| {
+            let at = Timestamp::from_second(promise.start).unwrap_or(Timestamp::MAX);
+            (promise.id, PlannedStart { at: stored(at), nodes: promise.nodes })
+        };
+        self.world.promises().map(start).collect()
     }
 
     /// How many wait.

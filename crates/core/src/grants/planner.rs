@@ -13,7 +13,7 @@ use odc_api::v1alpha1::{Record, Usage};
 use super::outlook::Outlook;
 use super::queue::{self, Picture};
 use super::{Facts, Holder, Policy, admission, record};
-use crate::scheduler::{self, Account, Event, State, Step, Used, World};
+use crate::scheduler::{self, Account, Event, Promise, State, Step, Used, World};
 
 /// Whoever wants to record what happens is called at every step.
 pub type Watch<'w> = &'w mut dyn FnMut(Step<'_>);
@@ -81,7 +81,7 @@ impl Planner {
             }
         }
         if before.is_none() {
-            for event in self.uses(facts, policy, second) {
+            for event in self.uses(facts, policy, second).into_iter().chain(self.promised(facts)) {
                 self.tell(event, policy, second, watch);
             }
         }
@@ -132,6 +132,17 @@ impl Planner {
             Event::Team(Account { used: Some(used), ..queue::told_account(name.as_str(), account) })
         });
         users.chain(teams).collect()
+    }
+
+    /// The planned starts that the leader before this one gave.
+    fn promised(&self, facts: &Facts<'_>) -> Vec<Event> {
+        let planned = facts.servers.iter().filter(|server| server.waits()).filter_map(|server| {
+            let planned = server.admission.as_ref()?.planned.as_ref()?;
+            let (start, known) = (planned.at.0.as_second(), self.world().get(&server.uid)?);
+            let until = start.saturating_add(known.lifetime.unwrap_or(i64::MAX));
+            Some(Promise { id: known.id.clone(), place: 0, start, until, nodes: planned.nodes.clone() })
+        });
+        planned.enumerate().map(|(place, promise)| Event::Promise(Promise { place, ..promise })).collect()
     }
 
     /// Learns from it.

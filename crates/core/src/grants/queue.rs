@@ -160,10 +160,11 @@ pub(super) fn told(server: &Server, unfit: &Refusals) -> scheduler::Server {
         flavor: server.flavor.to_string(),
         ask: server.request.clone(),
         priority: server.priority,
-        preemptible: server.preemptible,
+        // What is lent comes back when it is asked for, whatever its owner says by now.
+        preemptible: server.preemptible || admission.and_then(|admission| admission.borrowed).unwrap_or(false),
         queued: server.since.as_second(),
         not_before: server.not_before.map(Timestamp::as_second),
-        booked: admission.and_then(|admission| admission.booked).unwrap_or(false),
+        booked: server.booking().is_some(),
         lifetime: server.lifetime.map(|left| i64::try_from(left.as_secs()).unwrap_or(i64::MAX)),
         preemptions: admission.and_then(|admission| admission.preemptions).unwrap_or(0),
         unfit: unfit.of_server(&server.uid).map(|refusal| (refusal.node.clone(), refusal.why.to_string())).collect(),

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use odc_api::v1alpha1::{DevServer, Limits, Priority, Team};
+use odc_api::v1alpha1::{DevServer, DevServerUser, Limits, Priority, Team};
 
-use crate::devserver::{Settings, lifetime};
+use crate::devserver::{Settings, lifetime, validate};
 
 /// What the agent and the kubelet may take for an orderly stop.
 const STOP: Duration = Duration::from_secs(60);
@@ -33,11 +33,9 @@ pub fn ends(server: &DevServer, limits: Option<&Limits>, settings: &Settings) ->
 }
 
 /// How urgent it is: what it asks for or its team's default, at most the ceiling.
-pub fn priority(server: &DevServer, team: Option<&Team>) -> Priority {
-    let rules = team.map(|team| &team.spec.priority);
-    let asked =
-        server.spec.scheduling.priority.unwrap_or_else(|| rules.map_or(Priority::Normal, |rules| rules.default));
-    asked.min(rules.map_or(Priority::Normal, |rules| rules.ceiling))
+pub fn priority(server: &DevServer, user: Option<&DevServerUser>, team: Option<&Team>) -> Priority {
+    let default = team.map_or(Priority::Normal, |team| team.spec.priority.default);
+    server.spec.scheduling.priority.unwrap_or(default).min(validate::ceiling(user, team))
 }
 
 #[cfg(test)]
@@ -80,11 +78,19 @@ mod tests {
     fn nobody_is_more_urgent_than_the_ceiling() {
         let mut server = DevServer::test();
         let mut team = Team::test();
-        assert_eq!(priority(&server, None), Priority::Normal);
+        let mut user = DevServerUser::test();
+        assert_eq!(priority(&server, None, None), Priority::Normal);
         (team.spec.priority.default, team.spec.priority.ceiling) = (Priority::Low, Priority::High);
-        assert_eq!(priority(&server, Some(&team)), Priority::Low);
+        assert_eq!(priority(&server, Some(&user), Some(&team)), Priority::Low);
         server.spec.scheduling.priority = Some(Priority::High);
-        assert_eq!(priority(&server, Some(&team)), Priority::High);
-        assert_eq!(priority(&server, None), Priority::Normal);
+        assert_eq!(priority(&server, Some(&user), Some(&team)), Priority::High);
+        assert_eq!(priority(&server, Some(&user), None), Priority::Normal);
+        // Of two ceilings the lower one counts; alone a person has their own.
+        user.spec.priority_ceiling = Some(Priority::Low);
+        assert_eq!(priority(&server, Some(&user), Some(&team)), Priority::Low);
+        user.spec.priority_ceiling = Some(Priority::High);
+        assert_eq!(priority(&server, Some(&user), None), Priority::High);
+        team.spec.priority.ceiling = Priority::Normal;
+        assert_eq!(priority(&server, Some(&user), Some(&team)), Priority::Normal);
     }
 }

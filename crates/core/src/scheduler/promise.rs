@@ -16,6 +16,8 @@ pub(super) struct Promised {
     shrank: bool,
     extended: bool,
     ruled: bool,
+    /// What was promised came from an earlier world.
+    inherited: bool,
 }
 
 /// What is kept for a server that waits.
@@ -51,6 +53,8 @@ pub enum Cause {
     Rearranged,
     /// Its time came and nobody looked.
     Late,
+    /// It was promised by another leader, and nobody saw what happened since.
+    Inherited,
     /// None of these. It must not happen.
     Unexplained,
 }
@@ -64,6 +68,7 @@ impl Cause {
             Self::Overtaken => "Overtaken",
             Self::Rearranged => "Rearranged",
             Self::Late => "Late",
+            Self::Inherited => "Inherited",
             Self::Unexplained => "Unexplained",
         }
     }
@@ -77,6 +82,7 @@ impl Cause {
             Self::Overtaken => "Somebody with a better right came in before it.",
             Self::Rearranged => "Somebody ahead of it starts at another time or on other nodes than planned.",
             Self::Late => "Its time came before the queue looked again.",
+            Self::Inherited => "The queue has a new leader, which did not see what happened meanwhile.",
             Self::Unexplained => "Nobody knows why: please tell an administrator.",
         }
     }
@@ -111,6 +117,7 @@ impl Promised {
     /// It was promised this by an earlier world, in this place of the queue.
     pub fn restore(&mut self, server: u32, place: usize, slot: Slot) {
         self.stakes.insert(server, (place, Stake::Slot(slot)));
+        self.inherited = true;
     }
 
     pub fn places(&self) -> impl Iterator<Item = (u32, usize, &Slot)> {
@@ -149,7 +156,9 @@ impl Promised {
             if let Some(from) = before.as_ref().and_then(|(_, stake)| stake.start()) {
                 // Who starts now and could have a little earlier was late to be looked at.
                 if start.is_none_or(|start| start > from.max(now)) {
-                    let why = if self.extended {
+                    let why = if self.inherited {
+                        Cause::Inherited
+                    } else if self.extended {
                         Cause::Extended
                     } else if self.shrank {
                         Cause::LessCapacity
@@ -175,7 +184,7 @@ impl Promised {
             }
         }
         (self.stakes, self.granted) = (known, granted);
-        (self.shrank, self.extended, self.ruled) = (false, false, false);
+        (self.shrank, self.extended, self.ruled, self.inherited) = (false, false, false, false);
         moved
     }
 }

@@ -9,7 +9,7 @@ use odc_api::quantity::Quantity;
 
 use super::create::Urgency;
 use super::shared::Trial;
-use super::value::{FlavorLimit, Limit};
+use super::value::{Ceiling, FlavorLimit, Limit};
 
 #[derive(Args, Debug)]
 pub struct Admin {
@@ -78,6 +78,12 @@ pub struct NewUser {
     /// The image of servers that name none
     #[arg(long, value_name = "REF")]
     pub default_image: Option<String>,
+    /// Their part of the cluster relative to others of the same team
+    #[arg(long, value_name = "N")]
+    pub weight: Option<u32>,
+    /// The most urgent that they may ask for; none for what their team allows
+    #[arg(long, value_name = "PRIORITY")]
+    pub priority_ceiling: Option<Ceiling>,
     #[command(flatten)]
     pub quota: QuotaArgs,
     #[command(flatten)]

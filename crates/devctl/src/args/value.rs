@@ -6,6 +6,8 @@ use std::str::FromStr;
 use odc_api::duration::Duration;
 use odc_api::name::{FlavorName, ObjectName, PortName};
 
+use super::create::Urgency;
+
 /// Hours as people write them: `8`, `0.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hours(pub Duration);
@@ -124,8 +126,24 @@ impl<T: FromStr<Err: Display>> FromStr for Limit<T> {
         if text == "none" {
             return Ok(Self(None));
         }
-        let amount = text.parse().map_err(|error| format!("{error}; none takes the limit away"))?;
+        let amount = text.parse().map_err(|error| format!("give a number, or none for no limit ({error})"))?;
         Ok(Self(Some(amount)))
+    }
+}
+
+/// A priority, or `none` for no ceiling of one's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ceiling(pub Option<Urgency>);
+
+impl FromStr for Ceiling {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let urgency = <Urgency as clap::ValueEnum>::from_str(text, true);
+        urgency.map(|most| Self(Some(most))).map_err(|_| "give low, normal, high, or none".to_owned())
     }
 }
 
@@ -155,7 +173,7 @@ mod tests {
         assert_eq!("none".parse(), Ok(Limit::<u32>(None)));
         assert_eq!(
             "-1".parse::<Limit<u32>>(),
-            Err("invalid digit found in string; none takes the limit away".to_owned())
+            Err("give a number, or none for no limit (invalid digit found in string)".to_owned())
         );
         let limit = |text: &str| text.parse().map(|FlavorLimit { flavor, devices }| (flavor.to_string(), devices.0));
         assert_eq!(limit("h100=8"), Ok(("h100".to_owned(), Some(8))));

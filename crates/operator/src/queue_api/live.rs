@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use odc_api::name::FlavorName;
 use odc_api::queue::{
-    Availability, Calibration, Difference, DryRunSpec, DryRunStatus, Moved, Planned, Queue, QueueEntry, Size, Start, Waiting,
-    WhatIfSpec, WhatIfStatus,
+    Availability, Calibration, Difference, DryRunSpec, DryRunStatus, Moved, Planned, Queue, QueueEntry, Size, Start,
+    Waiting, WhatIfSpec, WhatIfStatus,
 };
 use odc_api::time::stored;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor};
@@ -22,7 +22,7 @@ use crate::snapshot;
 /// Devices on one node, as people ask for them.
 const COUNTS: [u32; 4] = [1, 2, 4, 8];
 /// Nodes of gangs, as people ask for them.
-const GANGS: [u32; 2] = [2, 4];
+const GANGS: [u32; 5] = [2, 3, 4, 5, 6];
 
 pub struct Live(pub Arc<Context>);
 
@@ -183,9 +183,15 @@ fn hypothetical(namespace: &str, asked: &DryRunSpec) -> serde_json::Result<DevSe
         for field in ["priority", "preemptible", "nodeLabels", "notBefore"] {
             scheduling.extend(fields.remove_entry(field));
         }
+        fields.retain(|field, _| !["homeClaim", "claims"].contains(&field.as_str()));
     }
     spec["scheduling"] = scheduling.into();
-    spec["home"] = json!({"ephemeral": "1Gi"});
+    spec["home"] = match &asked.home_claim {
+        Some(claim) => json!({"claim": claim}),
+        None => json!({"ephemeral": "1Gi"}),
+    };
+    let volumes = asked.claims.iter().enumerate();
+    spec["volumes"] = volumes.map(|(at, claim)| json!({"claim": claim, "path": format!("/volumes/{at}")})).collect();
     spec["idle"] = json!({"action": "None"});
     serde_json::from_value(json!({
         "apiVersion": "odc.dev/v1alpha1", "kind": "DevServer",
@@ -249,7 +255,7 @@ fn calibration(promises: &Promises) -> Calibration {
 
 #[cfg(test)]
 mod tests {
-    use odc_api::v1alpha1::Priority;
+    use odc_api::v1alpha1::{Home, Priority};
 
     use super::*;
 
@@ -262,6 +268,8 @@ mod tests {
             preemptible: true,
             node_labels: [("zone".to_owned(), "a".to_owned())].into(),
             not_before: Some(stored(second(1_800_000_000))),
+            home_claim: "home".parse().ok(),
+            claims: vec!["data".parse().unwrap()],
             ..DryRunSpec::default()
         };
         let server = hypothetical("dev-ada", &asked).unwrap();
@@ -271,6 +279,8 @@ mod tests {
         assert!(server.spec.scheduling.preemptible);
         assert_eq!(server.spec.scheduling.node_labels, asked.node_labels);
         assert_eq!(server.spec.scheduling.not_before, asked.not_before);
+        assert_eq!(server.spec.home, Home::Claim("home".parse().unwrap()));
+        assert_eq!(server.spec.volumes[0].claim.as_str(), "data");
         assert_eq!(server.spec.lifetime, odc_api::duration::Duration::hours(8));
     }
 
@@ -288,7 +298,7 @@ mod tests {
         assert_eq!(sizes(&flavor), [(0, 1)]);
         let device = json!({"resource": "nvidia.com/gpu", "perNode": 8});
         flavor.spec.device = Some(serde_json::from_value(device).unwrap());
-        assert_eq!(sizes(&flavor), [(1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 4)]);
+        assert_eq!(sizes(&flavor), [(1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 3), (8, 4), (8, 5), (8, 6)]);
         let device = json!({"resource": "nvidia.com/gpu", "perNode": 6, "counts": [2, 3]});
         flavor.spec.device = Some(serde_json::from_value(device).unwrap());
         assert_eq!(sizes(&flavor), [(2, 1)]);

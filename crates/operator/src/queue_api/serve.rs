@@ -148,10 +148,6 @@ where
         Ok(Err(error)) => return answer(Err(Problem::new(StatusCode::BAD_REQUEST, error.to_string()))),
         Err(_) => return answer(Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the question did not come in time"))),
     };
-    if asked.is_about_the_queue() && !answers.are_there() {
-        let words = "the operator has just begun to lead and knows nothing of the queue yet";
-        return answer(Err(Problem::not_now(StatusCode::SERVICE_UNAVAILABLE, words)));
-    }
     // Beside everything else the leader does: in a long queue an answer takes a while.
     let Ok(Ok(_turn)) = tokio::time::timeout(PATIENCE, TURNS.acquire()).await else {
         let words = "too many ask about the queue at once";
@@ -162,6 +158,10 @@ where
 }
 
 fn reply(asked: Asked, body: &[u8], answers: &dyn Answers) -> Result<(StatusCode, Value), Problem> {
+    if asked.is_about_the_queue() && !answers.are_there() {
+        let words = "the operator has just begun to lead and knows nothing of the queue yet";
+        return Err(Problem::not_now(StatusCode::SERVICE_UNAVAILABLE, words));
+    }
     let unwritable = |error: serde_json::Error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
     let found = match asked {
         Asked::Group => route::group(),

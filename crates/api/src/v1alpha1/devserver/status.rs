@@ -13,7 +13,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 pub use access::{Links, ServerAccess};
-pub use admission::{Admission, Eta, StartPromise};
+pub use admission::{Admission, Booking, Eta, Placement, PlannedStart, StartPromise};
 pub use failure::Failure;
 pub use hibernation::{Hibernation, HibernationCause};
 pub use lifetime::GrantedLifetime;

@@ -138,6 +138,30 @@ fn a_priority_ends_at_the_teams_ceiling_and_at_normal_without_a_team() {
 }
 
 #[test]
+fn a_priority_ends_at_the_users_own_ceiling_too() {
+    let urgent = |ceiling| {
+        let mut urgent = Request::test(|server| server.spec.scheduling.priority = Some(Priority::High));
+        urgent.user.as_mut().unwrap().spec.priority_ceiling = Some(ceiling);
+        urgent
+    };
+    check(&urgent(Priority::High), &[]);
+    let of_team = urgent(Priority::Normal).team(|team| team.spec.priority.ceiling = Priority::High);
+    check(&of_team, &[(Reason::PriorityTooHigh, "Normal")]);
+}
+
+/// Else an owner could take a running server out of all counts by asking for what is not allowed.
+#[test]
+fn who_has_its_devices_keeps_them_whatever_its_owner_may_ask_for_by_then() {
+    let granted = DevServer::test().status(|status| {
+        status.admission.get_or_insert_default().nodes = vec!["node-1".into()];
+    });
+    let mut asks = granted;
+    asks.spec.scheduling.priority = Some(Priority::High);
+    asks.spec.team = Some("team-vision".parse().unwrap());
+    check(&Request::of(asks), &[]);
+}
+
+#[test]
 fn maintenance_keeps_new_servers_away_and_leaves_running_ones_alone() {
     let maintained = |server: DevServer, allow: &[&str]| {
         Request::of(server).flavor(|flavor| {

@@ -174,3 +174,22 @@ fn what_another_quota_would_change_is_worked_out_and_changes_nothing() {
     assert_eq!(asked("vision", 2).unwrap(), []);
     assert_eq!(asked("audio", 2).unwrap_err(), "There is no team audio.");
 }
+
+#[test]
+fn who_waits_is_not_told_again_because_a_number_in_the_sentence_changed() {
+    let waits = |server: Server| Server { lifetime: Some(Duration::from_secs(7_200)), ..server.gpus(8) };
+    let runs = |gpus: i64, node: &'static str| {
+        move |server: Server| Server {
+            ends: Some(time(2 * HOUR)),
+            lifetime: Some(Duration::from_secs(7_200)),
+            ..server.gpus(gpus).granted(1, &[node])
+        }
+    };
+    let cluster = Cluster::new([gpu_node("n1", 8)]).server("a", runs(6, "n1")).server("waits", waits);
+    let mut cluster = carried_out(cluster);
+    let said = cluster.servers[1].admission.clone().unwrap();
+    assert!(said.message.as_ref().unwrap().as_str().contains("at most 2"), "{said:?}");
+    // One more of the same node is used until the same time: place, start and reason are the same.
+    cluster = cluster.server("b", runs(1, "n1"));
+    assert!(cluster.plan().decisions.iter().all(|decision| decision.name != "waits"));
+}

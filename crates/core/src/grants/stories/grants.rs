@@ -18,12 +18,14 @@ fn a_grant_is_a_new_run_of_this_leader() {
         run: 1,
         epoch: 2,
         nodes: vec!["n1".into()],
+        placement: Some(Placement::WholeNode),
         granted_at: Some(stored(time(3_600))),
         queued_at: Some(stored(time(0))),
         ..Admission::default()
     };
     assert_eq!(after.servers[0].admission, Some(granted.clone()));
-    let again = Admission { run: 7, epoch: 9, queued_at: Some(stored(time(-100))), ..granted };
+    let placement = Some(Placement::Fullest);
+    let again = Admission { run: 7, epoch: 9, placement, queued_at: Some(stored(time(-100))), ..granted };
     assert_eq!(after.servers[1].admission, Some(again));
 }
 

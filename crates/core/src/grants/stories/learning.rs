@@ -6,6 +6,7 @@ use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, Eta, StartPromis
 
 use super::super::{Facts, Holder, Plan, Planner};
 use super::*;
+use crate::scheduler::Cause;
 
 const HOUR: i64 = 3_600;
 
@@ -195,4 +196,55 @@ fn one_that_lived_through_everything_decides_as_one_that_has_just_begun() {
         assert_eq!(what(&lived), what(&new), "step {step}");
         cluster = cluster.after(&lived);
     }
+}
+
+#[test]
+fn what_is_promised_first_stays_when_nobody_can_say_a_time_for_a_while() {
+    let waits = |server: Server| Server { lifetime: Some(Duration::from_secs(3_600)), ..server };
+    let cluster = running().server("w", waits);
+    let plan = cluster.plan();
+    let mut cluster = cluster.after(&plan);
+    let first = cluster.servers[1].admission.as_ref().unwrap().promise.clone();
+    assert!(first.is_some());
+    cluster.servers[0].ends = None;
+    cluster.now = time(2 * HOUR);
+    let plan = cluster.plan();
+    let after = cluster.after(&plan);
+    let said = after.servers[1].admission.as_ref().unwrap();
+    assert_eq!((said.eta.clone(), said.promise.clone()), (None, first));
+}
+
+#[test]
+fn planned_starts_outlive_the_leader_that_gave_them() {
+    // Two that wait for one of two equal nodes each; the second one's node is free first in the order of names.
+    let runs = |node: &'static str| {
+        move |server: Server| Server { ends: Some(time(8 * HOUR)), ..server.gpus(8).granted(1, &[node]) }
+    };
+    let waits = |since| {
+        move |server: Server| Server { lifetime: Some(Duration::from_secs(3_600)), ..server.gpus(8).since(since) }
+    };
+    let cluster = Cluster::new([gpu_node("n1", 8), gpu_node("n2", 8)])
+        .server("a", runs("n1"))
+        .server("b", runs("n2"))
+        .server("first", waits(10))
+        .server("second", waits(20));
+    let plan = cluster.plan();
+    let cluster = cluster.after(&plan);
+    let planned =
+        |cluster: &Cluster, at: usize| cluster.servers[at].admission.as_ref().unwrap().planned.clone().unwrap();
+    assert_eq!(planned(&cluster, 2).nodes.len(), 1);
+    assert_ne!(planned(&cluster, 2).nodes, planned(&cluster, 3).nodes);
+    // Told the other way round, the next leader keeps to what was said: it would have chosen otherwise.
+    let mut swapped = cluster.clone();
+    let (one, two) = (planned(&cluster, 2), planned(&cluster, 3));
+    swapped.servers[2].admission.as_mut().unwrap().planned = Some(two.clone());
+    swapped.servers[3].admission.as_mut().unwrap().planned = Some(one);
+    let mut next = Planner::default();
+    assert!(swapped.plan_with(&mut next).moved.is_empty());
+    assert_eq!(next.outlook().planned().remove("uid-first"), Some(two));
+    // What cannot be kept moves, and says that nobody saw why.
+    swapped.servers[0].ends = Some(time(20 * HOUR));
+    swapped.servers[1].ends = Some(time(30 * HOUR));
+    let moved = swapped.plan().moved;
+    assert_eq!(moved.iter().map(|moved| moved.why).collect::<Vec<_>>(), [Cause::Inherited; 2]);
 }

@@ -139,7 +139,8 @@ fn a_booking_is_promised_once_and_the_promise_outlives_the_leader() {
         |server: Server| Server { not_before: Some(nine), want: Want::Later, lifetime: Some(HOUR), ..server.gpus(8) };
     let cluster = Cluster::new([gpu_node("n1", 8)]).server("nine", booked);
     let after = check(cluster, &["book nine"]);
-    assert_eq!(after.servers[0].admission.as_ref().unwrap().booked, Some(true));
+    let promised = after.servers[0].admission.as_ref().unwrap().booking.clone().unwrap();
+    assert_eq!((promised.from.0, promised.until.0), (nine, time(10 * 3_600)));
     let after = check(after, &[]);
     // Another leader knows: whoever would stay into the promised time waits.
     let after = after.server("long", |server| Server { lifetime: Some(HOUR * 10), ..server });
@@ -153,4 +154,72 @@ fn a_booking_is_promised_once_and_the_promise_outlives_the_leader() {
     after.servers[0].want = Want::Rest;
     let plan = after.plan();
     assert!(lines(&plan).contains(&"release nine".to_owned()), "{plan:#?}");
+}
+
+/// A booking for nine o'clock on the only node, promised; somebody urgent came before that and is still there then.
+fn booked_and_late() -> Cluster {
+    let booked = |server: Server| Server {
+        not_before: Some(time(9 * 3_600)),
+        want: Want::Later,
+        lifetime: Some(HOUR),
+        ..server.gpus(8)
+    };
+    let mut cluster = check(Cluster::new([gpu_node("n1", 8)]).server("nine", booked), &["book nine"])
+        .server("stays", |server| Server { ends: Some(time(20 * 3_600)), ..server.gpus(8).granted(1, &["n1"]) })
+        .server("urgent", |server| Server {
+            priority: Priority::High,
+            lifetime: Some(HOUR),
+            ..server.gpus(8).since(10)
+        });
+    cluster.now = time(9 * 3_600);
+    cluster.servers[0].want = Want::Run;
+    cluster
+}
+
+#[test]
+fn a_promised_booking_stays_first_when_its_time_comes_and_it_has_to_wait() {
+    let mut cluster = booked_and_late();
+    for _ in 0..2 {
+        let plan = cluster.plan();
+        cluster = cluster.after(&plan);
+        assert!(cluster.servers[0].admission.as_ref().unwrap().booking.is_some());
+        assert_eq!(cluster.servers[0].admission.as_ref().unwrap().position, Some(1));
+        cluster.now = time(10 * 3_600);
+    }
+    cluster.servers.retain(|server| server.name != "stays");
+    assert_eq!(lines(&cluster.plan()), ["grant nine on n1", "wait urgent #1 InsufficientCapacity"]);
+}
+
+#[test]
+fn a_booking_that_asks_for_another_time_or_for_longer_is_promised_nothing() {
+    let asks: [fn(&mut Server); 2] =
+        [|server| server.not_before = Some(time(9 * 3_600 - 60)), |server| server.lifetime = Some(HOUR * 2)];
+    for ask in asks {
+        let mut cluster = booked_and_late();
+        ask(&mut cluster.servers[0]);
+        cluster.servers.retain(|server| server.name != "stays");
+        assert_eq!(lines(&cluster.plan()), ["grant urgent on n1", "wait nine #1 InsufficientCapacity"]);
+    }
+}
+
+#[test]
+fn what_is_lent_can_be_asked_back_whatever_its_owner_says_by_then() {
+    let quota = Quota { devices: Some(4), ..Quota::default() };
+    let team = |borrow| Account { borrow, ..Account::of(quota.clone(), None) };
+    let mut cluster = Cluster::new([gpu_node("n1", 8)]).server("lent", |server| Server {
+        preemptible: true,
+        lifetime: Some(HOUR * 8),
+        ..server.gpus(8).team("team-text")
+    });
+    cluster.accounts.teams.insert("team-text".parse().unwrap(), team(None));
+    cluster.accounts.teams.insert("team-vision".parse().unwrap(), team(Some(0)));
+    let mut cluster = check(cluster, &["grant lent on n1"]);
+    let granted = cluster.servers[0].admission.clone().unwrap();
+    assert_eq!((granted.borrowed, granted.placement), (Some(true), Some(Placement::WholeNode)));
+    cluster.servers[0].preemptible = false;
+    cluster.servers[0].ends = Some(time(9 * 3_600));
+    cluster.now = time(2 * 3_600);
+    let cluster =
+        cluster.server("back", |server| Server { lifetime: Some(HOUR), ..server.gpus(4).team("team-vision") });
+    assert_eq!(lines(&cluster.plan())[0], "preempt lent");
 }

@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use super::{of_flavors, print, put, quota, ready, remove, text};
 use crate::app::App;
-use crate::args::{AdminUser, NewUser, Role};
+use crate::args::{AdminUser, Ceiling, NewUser, Role};
 use crate::backend::{Kind, Login};
 use crate::failure::{Failure, Result};
 use crate::output::time::{clock, left};
 use crate::output::{Column, Table};
-use crate::reserve::key_file;
+use crate::reserve::{key_file, priority};
 
 pub(super) async fn run(app: &App, verb: AdminUser) -> Result<()> {
     match verb {
@@ -59,6 +59,8 @@ fn spec(args: &NewUser) -> Result<Map<String, Value>> {
     defaults.extend(args.default_flavor.as_ref().map(|flavor| ("flavor".to_owned(), json!(flavor))));
     defaults.extend(args.default_image.as_ref().map(|image| ("image".to_owned(), json!(image))));
     put("defaults", (!defaults.is_empty()).then_some(Value::Object(defaults)));
+    put("weight", args.weight.map(|weight| json!(weight)));
+    put("priorityCeiling", args.priority_ceiling.map(|Ceiling(most)| json!(most.map(priority))));
     let quota = quota(&args.quota)?;
     put("quota", (!quota.is_empty()).then_some(Value::Object(quota)));
     Ok(spec)
@@ -81,6 +83,8 @@ fn table(users: &[Value]) -> Table {
         Column::new("DEVICES").spare(5),
         Column::new("READY").spare(1).elastic(),
         Column::new("OF FLAVORS").wide(),
+        Column::new("WEIGHT").wide(),
+        Column::new("UP TO").wide(),
         Column::new("DISPLAY").wide(),
         Column::new("GITHUB").wide(),
     ]);
@@ -95,6 +99,8 @@ fn table(users: &[Value]) -> Table {
             text(user, "/spec/quota/devices").into(),
             ready(user).into(),
             of_flavors(user).into(),
+            text(user, "/spec/weight").into(),
+            text(user, "/spec/priorityCeiling").into(),
             text(user, "/spec/displayName").into(),
             text(user, "/spec/github").into(),
         ]);

@@ -328,6 +328,15 @@ async fn administrators_manage_users_teams_and_flavors() -> anyhow::Result<()> {
         admin(&["admin", "team", "set", "vision", "--memory", "none", "--devices-of", "cpu=none"]).await?;
         let wide = admin(&["admin", "team", "list", "-o", "wide"]).await?;
         assert!(wide.contains("gpu=8") && wide.contains("up to 4") && wide.contains("Normal, up to High"), "{wide}");
+        admin(&["admin", "user", "set", "carl", "--weight", "3", "--priority-ceiling", "high"]).await?;
+        let wide = admin(&["admin", "user", "list", "-o", "wide"]).await?;
+        assert!(wide.lines().any(|line| line.contains("carl") && line.contains("3   High")), "{wide}");
+        admin(&["admin", "user", "set", "carl", "--priority-ceiling", "none"]).await?;
+        let users: kube::Api<DevServerUser> = kube::Api::all(stage.plane.client.clone());
+        let carl = users.get("carl").await?.spec;
+        assert_eq!((carl.weight, carl.priority_ceiling), (3, None));
+        let said = machine.devctl("admin", &["admin", "user", "set", "carl", "--priority-ceiling", "top"]).await?;
+        assert_eq!((said.code, said.err.contains("low, normal, high, or none")), (Some(2), true), "{}", said.err);
         admin(&["admin", "team", "add", "vision", "carl", "ada"]).await?;
         admin(&["admin", "team", "remove", "vision", "ada"]).await?;
         let teams: kube::Api<Team> = kube::Api::all(stage.plane.client.clone());
@@ -337,7 +346,7 @@ async fn administrators_manage_users_teams_and_flavors() -> anyhow::Result<()> {
         assert_eq!(vision.quota.flavors, [("gpu".to_owned(), 8)].into());
         assert_eq!((vision.borrow_limit, vision.priority.ceiling), (Some(4), odc_api::v1alpha1::Priority::High));
         let said = machine.devctl("admin", &["admin", "team", "set", "vision", "--devices", "many"]).await?;
-        assert_eq!((said.code, said.err.contains("none takes the limit away")), (Some(2), true), "{}", said.err);
+        assert_eq!((said.code, said.err.contains("or none for no limit")), (Some(2), true), "{}", said.err);
         assert!(admin(&["admin", "team", "list"]).await?.contains("carl"));
 
         admin(&["admin", "flavor", "maintenance", "gpu", "--message", "New drivers.", "--allow", "ada"]).await?;

@@ -137,7 +137,7 @@ async fn a_booked_time_is_promised_and_kept() -> anyhow::Result<()> {
         let booked = json!({"flavor": "gpu", "count": 8, "nodes": 2, "lifetime": "1h",
             "scheduling": {"notBefore": not_before}});
         stage.create("meeting", booked).await?;
-        stage.until("meeting", "booked", |server| admission(server).booked == Some(true)).await?;
+        stage.until("meeting", "booked", |server| admission(server).booking.is_some()).await?;
         let says = |server: &DevServer| {
             let admitted = condition::find(&status(server).conditions, Type::Admitted).cloned();
             admitted.is_some_and(|admitted| admitted.reason == "Booked" && admitted.message.contains("is promised"))

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::v1alpha1::condition::Sentence;
@@ -25,6 +26,18 @@ pub struct Admission {
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub nodes: Vec<String>,
 
+    /// Why these nodes and no others: Fullest, WholeNode, DeviceNode or TightestGroup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+
+    /// It started before others that come before it in the queue, and delays none of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backfilled: Option<bool>,
+
+    /// Its devices are lent by other teams: it can be asked back for them, also if it is no longer preemptible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub borrowed: Option<bool>,
+
     /// When the devices were granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_at: Option<Time>,
@@ -46,9 +59,13 @@ pub struct Admission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promise: Option<StartPromise>,
 
-    /// The booked time is promised: from then on nodes are kept free for it.
+    /// Where and when the server is to start at the latest, as far as the queue has planned. A new leader goes on from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub booked: Option<bool>,
+    pub planned: Option<PlannedStart>,
+
+    /// The booked time that is promised: nodes are kept free for it. Asking for another time or for longer ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub booking: Option<Booking>,
 
     /// When the server begins to stop because somebody with a better right needs its place; the message says by which
     /// right. It goes back to the queue then, in its old place.
@@ -78,6 +95,44 @@ pub struct Eta {
 
     /// Nine of ten such waits end before this time.
     pub p90: Time,
+}
+
+/// Where and when a server is to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedStart {
+    /// When at the latest.
+    pub at: Time,
+
+    /// The nodes kept for it from then on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub nodes: Vec<String>,
+}
+
+/// A time that is promised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Booking {
+    /// When the server may start.
+    pub from: Time,
+
+    /// When its nodes are free again, its start and its stop included.
+    pub until: Time,
+}
+
+/// Why a server was put where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Placement {
+    /// Of the nodes with room, those with the least of it left.
+    Fullest,
+    /// Nothing smaller had room, so a node that was empty is used.
+    WholeNode,
+    /// Only nodes with devices had room, for a server that needs none.
+    DeviceNode,
+    /// The nodes are all of the smallest group that has enough of them.
+    TightestGroup,
 }
 
 /// A promise as it was given.

@@ -1,0 +1,70 @@
+//! What of a plan still holds when some of it could not be carried out.
+
+use std::collections::BTreeSet;
+
+use super::{Decision, Facts, Server, What};
+
+impl Decision {
+    /// Whether it gives back what later decisions count on.
+    pub fn gives_back(&self) -> bool {
+        matches!(self.what, What::Release | What::Revoke(_))
+    }
+}
+
+/// The decisions that do not count on what these servers, by uid, were to give back and did not: grants on the same nodes,
+/// or from the same quotas, wait for another plan.
+pub fn independent(decisions: Vec<Decision>, stuck: &BTreeSet<String>, facts: &Facts<'_>) -> Vec<Decision> {
+    if stuck.is_empty() {
+        return decisions;
+    }
+    let of = |uid: &str| facts.servers.iter().copied().find(|server| server.uid == uid);
+    let stuck: Vec<&Server> = stuck.iter().filter_map(|uid| of(uid)).collect();
+    let shares = |decision: &Decision, other: &Server| {
+        let held = other.admission.as_ref().map(|admission| admission.nodes.as_slice()).unwrap_or_default();
+        let same_team = of(&decision.uid).is_some_and(|server| server.team.is_some() && server.team == other.team);
+        same_team
+            || decision.namespace == other.namespace
+            || decision.admission.nodes.iter().any(|node| held.contains(node))
+    };
+    let holds =
+        |decision: &Decision| decision.what != What::Grant || stuck.iter().all(|other| !shares(decision, other));
+    decisions.into_iter().filter(holds).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Want;
+    use super::super::fixtures::{Cluster, gpu_node};
+    use super::*;
+
+    /// Ada's server leaves the first of three nodes; she, bob and eve want one each.
+    fn turnover() -> Cluster {
+        let mut cluster = Cluster::new([gpu_node("n1", 1), gpu_node("n2", 1), gpu_node("n3", 1)])
+            .server("leaves", |server| server.granted(1, &["n1"]).want(Want::Rest))
+            .server("bobs", |server| server.owner("bob"))
+            .server("adas", |server| server)
+            .server("eves", |server| server.owner("eve"));
+        for server in &mut cluster.servers {
+            server.namespace = format!("dev-{}", server.owner);
+        }
+        cluster
+    }
+
+    #[test]
+    fn what_was_not_given_back_is_granted_to_nobody() {
+        let cluster = turnover();
+        let plan = cluster.plan();
+        assert_eq!(plan.decisions.iter().filter(|decision| decision.gives_back()).count(), 1);
+        let all = plan.decisions.clone();
+        assert_eq!(independent(all.clone(), &BTreeSet::new(), &cluster.world()), all);
+        let left = independent(all.clone(), &["uid-leaves".to_owned()].into(), &cluster.world());
+        // Neither its node nor its owner's quota; everything else goes on.
+        let sound = |decision: &&Decision| {
+            decision.what != What::Grant || decision.name != "adas" && decision.admission.nodes != ["n1"]
+        };
+        let expect: Vec<Decision> = all.iter().filter(sound).cloned().collect();
+        assert_eq!(left, expect);
+        let grants = |decisions: &[Decision]| decisions.iter().filter(|decision| decision.what == What::Grant).count();
+        assert!(grants(&all) == 3 && (1..3).contains(&grants(&left)), "{left:?}");
+    }
+}
