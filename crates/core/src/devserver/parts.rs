@@ -54,7 +54,8 @@ pub fn sort<'a>(pods: &[&'a Pod], server: &str, uid: &str, nodes: usize, run: Op
     parts
 }
 
-fn is_ours(details: &ServerPod, uid: &str) -> bool {
+/// Whether a pod is of the server with this uid.
+pub fn is_ours(details: &ServerPod, uid: &str) -> bool {
     match &details.owner {
         Some(owner) => owner == uid,
         None => details.made_for.as_deref() == Some(uid),

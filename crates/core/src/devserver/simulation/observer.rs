@@ -90,6 +90,8 @@ impl Cluster {
         if self.has_disk() {
             let other = self.processes.iter().find(|process| process.pod_name == pod.seen.name);
             assert!(other.is_none(), "{} is made while {other:?} may still write", pod.seen.name);
+            let other = self.request.neighbours.first();
+            assert!(other.is_none(), "{} is made beside {other:?}", pod.seen.name);
         }
     }
 
