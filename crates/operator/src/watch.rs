@@ -233,6 +233,9 @@ async fn nodes(ctx: Arc<Context>) {
         if change.old == change.new && change.old.is_some() {
             return;
         }
+        if change.new.is_some() {
+            ctx.cluster.missing.found(&change.key.1);
+        }
         let readiness = |node: Option<&seen::Node>| node.map(|node| node.readiness);
         if readiness(change.old) != readiness(change.new) || change.new.is_none() {
             let name = Some(change.key.1.as_str());

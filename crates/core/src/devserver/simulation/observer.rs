@@ -125,7 +125,9 @@ impl Cluster {
         let keyless = self.secret.is_none();
         self.check_asked(target, lost);
         let gives_way = admission.gives_way_at.as_ref().is_some_and(|at| at.0 <= self.now);
-        let fine = spec.desired != Desired::Running || asleep || stopping || !of_run || lost || keyless || gives_way;
+        let misfit = admission.nodes.len() != spec.nodes as usize;
+        let fine =
+            spec.desired != Desired::Running || asleep || stopping || !of_run || lost || keyless || gives_way || misfit;
         assert!(fine, "{} is stopped for no reason: {status:#?}", target.name);
         if target.grace == Some(0) {
             let gone = pod.seen.node.as_ref().is_some_and(|node| self.is_lost(node));
@@ -134,11 +136,11 @@ impl Cluster {
     }
 
     fn is_lost(&self, name: &str) -> bool {
-        match self.machine(name).node.as_ref().map(|node| node.readiness) {
-            None => true,
-            Some(Readiness::Unready(since)) => {
-                self.now.duration_since(since).as_secs() >= settings().lost_after.as_secs().cast_signed()
-            }
+        let long = |since| self.now.duration_since(since).as_secs() >= settings().lost_after.as_secs().cast_signed();
+        let machine = self.machine(name);
+        match machine.node.as_ref().map(|node| node.readiness) {
+            None => machine.missing.is_none_or(long),
+            Some(Readiness::Unready(since)) => long(since),
             Some(Readiness::Ready | Readiness::New) => false,
         }
     }
