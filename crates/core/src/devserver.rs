@@ -74,7 +74,7 @@ pub struct Settings {
 pub struct Seen<'a> {
     /// Every pod that has its uid or one of its names.
     pub pods: Vec<&'a Pod>,
-    /// The nodes of those pods and of the grant.
+    /// The nodes of those pods, missing ones included ([`Node::missing`]), and of the grant as far as they are there.
     pub nodes: BTreeMap<&'a str, &'a Node>,
     /// Of a gang.
     pub service: Option<&'a Child>,

@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::facts::claims;
 use crate::lease::Lead;
 use crate::metrics::Metrics;
+use crate::missing::Missing;
 use crate::queue::Plans;
 use crate::report::Reporter;
 
@@ -55,6 +56,8 @@ pub struct Cluster {
     pub teams: Cache<Team>,
     pub pods: Cache<seen::Pod>,
     pub nodes: Cache<seen::Node>,
+    /// Nodes of pods that are not among them.
+    pub missing: Missing,
     pub claims: Cache<seen::Claim>,
     pub volumes: Cache<seen::VolumeSeen>,
     pub classes: Cache<seen::Class>,
@@ -272,6 +275,12 @@ impl Context {
     /// Other users whom a server lets in, as far as they exist.
     pub fn guests(&self, server: &DevServer) -> Vec<Arc<DevServerUser>> {
         server.spec.access.users.iter().filter_map(|guest| self.user(guest.as_str())).collect()
+    }
+
+    /// The node of a pod, which may be missing.
+    pub fn node_of_pod(&self, name: &str) -> Arc<seen::Node> {
+        let missing = || Arc::new(seen::Node::missing(name, self.cluster.missing.since(name, self.now())));
+        self.cluster.nodes.get("", name).unwrap_or_else(missing)
     }
 
     pub fn server(&self, namespace: &str, name: &str) -> Option<Arc<DevServer>> {

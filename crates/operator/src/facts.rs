@@ -6,7 +6,8 @@ use std::sync::Arc;
 use odc_api::name::FlavorName;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
 use odc_core::devserver::validate::{self, ClaimFact, Facts};
-use odc_core::{holder, seen};
+use odc_core::holder::{self, Holder};
+use odc_core::seen;
 
 use crate::context::Context;
 
@@ -23,7 +24,7 @@ struct KnownClaim {
     name: String,
     claim: Option<Arc<seen::Claim>>,
     waits_for_consumer: bool,
-    held_by: Option<String>,
+    held_by: Option<Holder>,
     reach: Option<seen::Reach>,
 }
 
@@ -45,7 +46,7 @@ impl Known {
             name: &known.name,
             claim: known.claim.as_deref(),
             waits_for_consumer: known.waits_for_consumer,
-            held_by: known.held_by.as_deref(),
+            held_by: known.held_by.as_ref(),
         });
         Facts {
             user: self.user.as_deref(),
@@ -100,8 +101,9 @@ impl KnownClaim {
     }
 }
 
-fn holder_of(ctx: &Context, server: &DevServer, namespace: &str, claim: &str) -> Option<String> {
-    let others = ctx.mounting(namespace, claim);
+fn holder_of(ctx: &Context, server: &DevServer, namespace: &str, claim: &str) -> Option<Holder> {
+    let (others, pods) = (ctx.mounting(namespace, claim), ctx.cluster.pods.in_namespace(namespace));
     let others: Vec<&DevServer> = others.iter().map(|other| &**other).collect();
-    holder::holder(server, &others).map(str::to_owned)
+    let pods: Vec<&seen::Pod> = pods.iter().map(|pod| &**pod).collect();
+    holder::holder(claim, server, &others, &pods)
 }

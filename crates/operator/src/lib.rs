@@ -20,6 +20,7 @@ mod kept_secret;
 mod keys;
 mod lease;
 mod metrics;
+mod missing;
 mod queue;
 mod queue_api;
 mod registry;
@@ -153,6 +154,7 @@ fn work(
             teams: cache::Cache::default(),
             pods: cache::Cache::default(),
             nodes: cache::Cache::default(),
+            missing: missing::Missing::default(),
             claims: cache::Cache::default(),
             volumes: cache::Cache::default(),
             classes: cache::Cache::default(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use oci_client::client::{ClientConfig, ClientProtocol};
-use oci_client::errors::OciDistributionError;
+use oci_client::errors::{OciDistributionError, OciEnvelope, OciErrorCode};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference};
 use serde::Deserialize;
@@ -55,15 +55,39 @@ fn knows_authorities() -> bool {
     std::env::var_os("SSL_CERT_FILE").map_or_else(|| AUTHORITIES.into(), std::path::PathBuf::from).exists()
 }
 
-/// Asking again would not help.
+/// Asking again would not help: the image is not there, or not for us. Whatever else a registry says may pass, and a
+/// server must not end for it.
 fn is_final(error: &OciDistributionError) -> bool {
-    matches!(
-        error,
-        OciDistributionError::ImageManifestNotFoundError(_)
-            | OciDistributionError::AuthenticationFailure(_)
-            | OciDistributionError::UnauthorizedError { .. }
-            | OciDistributionError::RegistryError { .. }
-    )
+    match error {
+        OciDistributionError::ImageManifestNotFoundError(_) | OciDistributionError::UnauthorizedError { .. } => true,
+        OciDistributionError::RegistryError { envelope, .. } => refuses(envelope),
+        OciDistributionError::ServerError { code, .. } => matches!(code, 401 | 403 | 404),
+        // Any answer of whoever gives out tokens, of which only the text is left.
+        OciDistributionError::AuthenticationFailure(text) => {
+            serde_json::from_str(text).is_ok_and(|envelope| refuses(&envelope)) || is_bad_login(text)
+        }
+        _ => false,
+    }
+}
+
+fn refuses(envelope: &OciEnvelope) -> bool {
+    let refuses = |code: &OciErrorCode| {
+        matches!(
+            code,
+            OciErrorCode::NameUnknown
+                | OciErrorCode::ManifestUnknown
+                | OciErrorCode::NotFound
+                | OciErrorCode::NameInvalid
+                | OciErrorCode::Denied
+                | OciErrorCode::Unauthorized
+        )
+    };
+    !envelope.errors.is_empty() && envelope.errors.iter().all(|error| refuses(&error.code))
+}
+
+/// As the largest registry words it, which does not keep to the format.
+fn is_bad_login(text: &str) -> bool {
+    text.contains("incorrect username or password")
 }
 
 fn words(config: &str) -> Result<Vec<String>, String> {
@@ -142,6 +166,49 @@ mod tests {
             assert_eq!(words(none), Err("it has neither an entrypoint nor a command".into()));
         }
         assert!(words("no json").is_err());
+    }
+
+    #[test]
+    fn only_a_clear_word_of_the_registry_is_final() {
+        let body = |code: &str| format!(r#"{{"errors": [{{"code": "{code}", "message": "m"}}]}}"#);
+        let said = |body: &str| OciDistributionError::RegistryError {
+            envelope: serde_json::from_str(body).unwrap(),
+            url: String::new(),
+        };
+        let token = |text: String| OciDistributionError::AuthenticationFailure(text);
+        for (code, expect) in [
+            ("NAME_UNKNOWN", true),
+            ("MANIFEST_UNKNOWN", true),
+            ("NOT_FOUND", true),
+            ("NAME_INVALID", true),
+            ("DENIED", true),
+            ("UNAUTHORIZED", true),
+            ("TOOMANYREQUESTS", false),
+            ("UNSUPPORTED", false),
+            ("BLOB_UNKNOWN", false),
+            ("SOMETHING_OF_THEIR_OWN", false),
+        ] {
+            assert_eq!(is_final(&said(&body(code))), expect, "{code}");
+            assert_eq!(is_final(&token(body(code))), expect, "{code} for a token");
+        }
+        let both = r#"{"errors": [{"code": "DENIED"}, {"code": "TOOMANYREQUESTS"}]}"#;
+        assert!(!is_final(&said(both)) && !is_final(&said(r#"{"errors": []}"#)));
+        for (code, expect) in
+            [(401, true), (403, true), (404, true), (400, false), (429, false), (500, false), (503, false)]
+        {
+            let answer = OciDistributionError::ServerError { code, url: String::new(), message: String::new() };
+            assert_eq!(is_final(&answer), expect, "{code}");
+        }
+        assert!(is_final(&token(r#"{"details": "incorrect username or password"}"#.into())));
+        for text in
+            ["", "<html>502 Bad Gateway</html>", "upstream connect error", r#"{"details": "too many requests"}"#]
+        {
+            assert!(!is_final(&token(text.into())), "{text}");
+        }
+        assert!(is_final(&OciDistributionError::UnauthorizedError { url: String::new() }));
+        assert!(is_final(&OciDistributionError::ImageManifestNotFoundError(String::new())));
+        assert!(!is_final(&OciDistributionError::RegistryTokenDecodeError(String::new())));
+        assert!(!is_final(&OciDistributionError::GenericError(None)));
     }
 
     #[test]

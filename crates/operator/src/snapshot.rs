@@ -44,9 +44,10 @@ impl Snapshot {
         mut first_seen: impl FnMut(&DevServer, Timestamp) -> Timestamp,
     ) -> Self {
         let now = ctx.now();
+        let pods = ctx.cluster.pods.all();
         let mut taken = Self {
-            nodes: ctx.cluster.nodes.all(),
-            pods: ctx.cluster.pods.all(),
+            nodes: nodes(ctx, &pods),
+            pods,
             servers: Vec::new(),
             accounts: accounts(ctx),
             flavors: ctx.cluster.flavors.kept.all(),
@@ -90,6 +91,18 @@ impl Snapshot {
             flavors: self.flavors.iter().map(|flavor| &**flavor).collect(),
         }
     }
+}
+
+/// Those there are, and those that are missing although pods of servers are on them.
+fn nodes(ctx: &Context, pods: &[Arc<Pod>]) -> Vec<Arc<Node>> {
+    let mut nodes = ctx.cluster.nodes.all();
+    let known: HashSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let servers = pods.iter().filter(|pod| pod.server.is_some());
+    let missing: HashSet<&str> =
+        servers.filter_map(|pod| pod.node.as_deref()).filter(|node| !known.contains(node)).collect();
+    ctx.cluster.missing.retain(&missing);
+    nodes.extend(missing.into_iter().map(|node| ctx.node_of_pod(node)));
+    nodes
 }
 
 fn accounts(ctx: &Context) -> Accounts {

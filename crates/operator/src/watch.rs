@@ -11,7 +11,7 @@ use kube::runtime::watcher;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
 use odc_api::{label, namespace};
 use odc_core::object::Kind;
-use odc_core::seen;
+use odc_core::{holder, seen};
 use tokio::sync::mpsc;
 
 use crate::agents::authority;
@@ -93,14 +93,8 @@ fn server_changed(ctx: &Context, server: &DevServer, gone: bool) {
     }
     let (namespace, name) = key;
     if gone || server.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::terminal) {
-        // Whoever waits for one of its claims may have it now.
         for claim in facts::claims(ctx, server) {
-            for other in ctx.mounting(&namespace, &claim) {
-                let other = other.metadata.name.as_deref().unwrap_or_default();
-                if other != name {
-                    ctx.look_at_server(&namespace, other);
-                }
-            }
+            look_at_mounting(ctx, &namespace, &claim, &name);
         }
     }
     if gone {
@@ -110,6 +104,16 @@ fn server_changed(ctx: &Context, server: &DevServer, gone: bool) {
         ctx.look_at_server(&namespace, &name);
     }
     ctx.look_at_queue();
+}
+
+/// Whoever waits for a claim may have it now that this server, or a pod of it, has let it go.
+fn look_at_mounting(ctx: &Context, namespace: &str, claim: &str, but: &str) {
+    for other in ctx.mounting(namespace, claim) {
+        let other = other.metadata.name.as_deref().unwrap_or_default();
+        if other != but {
+            ctx.look_at_server(namespace, other);
+        }
+    }
 }
 
 async fn users(ctx: Arc<Context>, writer: Writer<DevServerUser>) {
@@ -199,6 +203,9 @@ async fn pods(ctx: Arc<Context>) {
         if let Some(server) = server_of(&change) {
             ctx.look_at_server(&change.key.0, server);
         }
+        for claim in holder::let_go(change.old, change.new) {
+            look_at_mounting(&ctx, &change.key.0, claim, server_of(&change).unwrap_or_default());
+        }
         if let Some(old) = change.old
             && change.new.is_none_or(|new| new.uid != old.uid)
             && let Some(owner) = old.server.as_ref().and_then(|details| details.owner.as_deref())
@@ -225,6 +232,9 @@ async fn nodes(ctx: Arc<Context>) {
         // Heartbeats change nothing that counts.
         if change.old == change.new && change.old.is_some() {
             return;
+        }
+        if change.new.is_some() {
+            ctx.cluster.missing.found(&change.key.1);
         }
         let readiness = |node: Option<&seen::Node>| node.map(|node| node.readiness);
         if readiness(change.old) != readiness(change.new) || change.new.is_none() {

@@ -207,8 +207,7 @@ impl<'a> Decision<'a> {
 
     fn go_on(&self, grant: &Admission) -> Plan {
         if grant.nodes.len() != self.server.spec.nodes as usize {
-            // Not a grant for this server; the queue sees it too and takes it back.
-            return self.stop_pods().plan(Again::OnChange);
+            return self.misfit(grant);
         }
         if let Some(over) = self.parts.over.first() {
             return self.back_to_the_queue(over);
@@ -226,6 +225,14 @@ impl<'a> Decision<'a> {
             return self.restarting(&troubles);
         }
         self.start(grant, troubles.first())
+    }
+
+    /// Not a grant for this server: somebody else wrote it. The queue sees it too and takes it back.
+    fn misfit(&self, grant: &Admission) -> Plan {
+        let message = describe::misfit(grant.nodes.len(), self.server.spec.nodes);
+        let outlook = Outlook::new(Phase::Queued, Reason::Unschedulable, message.clone());
+        let outlook = outlook.failing(Reason::Unschedulable, message, None);
+        self.noted(&outlook, self.stop_pods(), self.node_watch())
     }
 
     /// Whether this pod was ready before, and did not only take the place of one that was. Pods of a run have the same
@@ -294,9 +301,9 @@ impl<'a> Decision<'a> {
 
     /// A node that does not come back. The queue takes the grant back; here the pods are cleared away.
     fn lost(&self, grant: Option<&Admission>) -> Option<Plan> {
-        let with_pods = self.lost_nodes().next().map(|node| describe::node_lost(node, self.has_disk()));
+        let with_pods = self.lost_nodes().next().map(|node| describe::node_lost(node, self.has_disk(), self.is_spot()));
         let granted = || grant.and_then(|grant| grant.nodes.iter().find(|node| self.is_lost(node)));
-        let message = with_pods.or_else(|| granted().map(|node| describe::node_lost(node, false)))?;
+        let message = with_pods.or_else(|| granted().map(|node| describe::node_lost(node, false, self.is_spot())))?;
         let outlook = Outlook::new(Phase::Queued, Reason::NodeLost, message.clone());
         let outlook = outlook.failing(Reason::NodeLost, message, None);
         Some(self.noted(&outlook, self.stop_pods(), self.node_watch()))

@@ -116,15 +116,22 @@ pub(super) fn pod_over(pod: &Pod) -> String {
         .to_owned()
 }
 
-pub(super) fn node_lost(node: &str, has_disk: bool) -> String {
+/// On spot capacity there is a likely cause.
+pub(super) fn node_lost(node: &str, has_disk: bool, spot: bool) -> String {
+    let why = if spot { ", probably because its spot capacity was reclaimed" } else { "" };
     if has_disk {
         format!(
-            "Node {node} does not answer. Its pod may still write to the disk, so the server waits until the node is \
+            "Node {node} does not answer{why}. Its pod may still write to the disk, so the server waits until the node is \
              back, or an administrator has removed it (kubectl delete node {node}) after making sure that it is off."
         )
     } else {
-        format!("Node {node} does not answer any more; the server starts on another one.")
+        format!("Node {node} does not answer any more{why}; the server starts on another one.")
     }
+}
+
+/// A grant that is not of the server's size.
+pub(super) fn misfit(granted: usize, needed: u32) -> String {
+    format!("Its grant names {granted} nodes and it needs {needed}, so it stops and waits for one of its size.")
 }
 
 pub(super) fn node_silent(node: &str) -> String {

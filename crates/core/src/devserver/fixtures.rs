@@ -12,6 +12,7 @@ use super::build::Keys;
 use super::validate::{ClaimFact, Facts, Valid, Violation, claims, validate};
 use super::{SecretSeen, Seen, Settings};
 use crate::amounts::Amounts;
+use crate::holder::{Holder, holder};
 use crate::seen::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, ServerPod};
 
 pub(crate) fn settings() -> Settings {
@@ -59,7 +60,7 @@ pub(super) fn node(name: &str) -> Node {
 }
 
 /// A pod of the server `server-1` for its run 3, ready on `node-1`.
-pub(super) fn pod(name: &str) -> Pod {
+pub(crate) fn pod(name: &str) -> Pod {
     let details = ServerPod {
         owner: Some("uid-server-1".into()),
         made_for: Some("uid-server-1".into()),
@@ -72,6 +73,7 @@ pub(super) fn pod(name: &str) -> Pod {
         reason: None,
         message: None,
         unschedulable: None,
+        claims: Box::default(),
         containers: vec![],
     };
     Pod {
@@ -116,20 +118,28 @@ pub(super) struct Request {
     pub team: Option<Team>,
     /// Of every claim the server mounts, changed from a bound one that one node may mount.
     pub claim: fn(&mut ClaimState),
+    /// Pods of other servers in its namespace.
+    pub neighbours: Vec<Pod>,
 }
 
 /// What the world says of a claim.
 pub(super) struct ClaimState {
     pub claim: Option<Claim>,
     pub waits_for_consumer: bool,
-    pub held_by: Option<&'static str>,
+    pub held_by: Option<Holder>,
 }
 
 impl Request {
     /// In a cluster with the flavors `flavor-gpu` and `flavor-cpu`, by `ada`.
     pub(super) fn of(server: DevServer) -> Self {
-        let request =
-            Self { server, flavors: BTreeMap::new(), user: Some(DevServerUser::test()), team: None, claim: |_| {} };
+        let request = Self {
+            server,
+            flavors: BTreeMap::new(),
+            user: Some(DevServerUser::test()),
+            team: None,
+            claim: |_| {},
+            neighbours: vec![],
+        };
         request.offering(DevServerFlavor::test()).offering(DevServerFlavor::test_cpu())
     }
 
@@ -172,7 +182,7 @@ impl Request {
             name,
             claim: state.claim.as_ref(),
             waits_for_consumer: state.waits_for_consumer,
-            held_by: state.held_by,
+            held_by: state.held_by.as_ref(),
         });
         let settings = settings();
         let facts = Facts {
@@ -203,6 +213,10 @@ impl Request {
         };
         let mut state = ClaimState { claim: Some(claim), waits_for_consumer: false, held_by: None };
         (self.claim)(&mut state);
+        if state.claim.as_ref().is_some_and(|claim| !claim.shared) {
+            let pods: Vec<&Pod> = self.neighbours.iter().collect();
+            state.held_by = state.held_by.or_else(|| holder(name, &self.server, &[], &pods));
+        }
         state
     }
 }

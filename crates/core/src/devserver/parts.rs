@@ -54,7 +54,8 @@ pub fn sort<'a>(pods: &[&'a Pod], server: &str, uid: &str, nodes: usize, run: Op
     parts
 }
 
-fn is_ours(details: &ServerPod, uid: &str) -> bool {
+/// Whether a pod is of the server with this uid.
+pub fn is_ours(details: &ServerPod, uid: &str) -> bool {
     match &details.owner {
         Some(owner) => owner == uid,
         None => details.made_for.as_deref() == Some(uid),
@@ -85,21 +86,20 @@ pub fn is_ready(pod: &Pod) -> bool {
     pod.server.as_ref().is_some_and(|details| details.ready)
 }
 
-/// A node that has not been ready for so long, or is no more, will not bring its pods back.
-pub fn is_lost(node: Option<&Node>, after: Duration, now: Timestamp) -> bool {
-    match node.map(|node| node.readiness) {
-        None => true,
-        Some(Readiness::Unready(since)) => {
+/// A node that has not been ready for so long will not bring its pods back.
+pub fn is_lost(node: &Node, after: Duration, now: Timestamp) -> bool {
+    match node.readiness {
+        Readiness::Unready(since) => {
             Duration::try_from(now.duration_since(since)).is_ok_and(|unready| unready >= after)
         }
-        Some(Readiness::Ready | Readiness::New) => false,
+        Readiness::Ready | Readiness::New => false,
     }
 }
 
-/// The pod's node, if the pod has one and it is lost.
+/// The pod's node, if the pod has one and it is lost. Of one that nobody has told of it cannot be said.
 pub fn lost_node<'a>(pod: &'a Pod, nodes: &BTreeMap<&str, &Node>, after: Duration, now: Timestamp) -> Option<&'a str> {
     let node = pod.node.as_deref()?;
-    is_lost(nodes.get(node).copied(), after, now).then_some(node)
+    nodes.get(node).is_some_and(|seen| is_lost(seen, after, now)).then_some(node)
 }
 
 pub fn target(pod: &Pod, grace: Option<u32>) -> Target {
@@ -194,12 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_lost_when_it_is_gone_or_silent_for_long() {
+    fn a_node_is_lost_when_it_is_missing_or_silent_for_long() {
         let after = Duration::from_secs(600);
         let at = fixtures::at;
-        let node = |readiness| Some(Node { readiness, ..fixtures::node("node-1") });
+        let node = |readiness| Node { readiness, ..fixtures::node("node-1") };
         for (node, now, expect) in [
-            (None, 0, true),
+            (Node::missing("node-1", at(0)), 599, false),
+            (Node::missing("node-1", at(0)), 600, true),
             (node(Readiness::Ready), 0, false),
             (node(Readiness::New), 99_999, false),
             (node(Readiness::Unready(at(0))), 599, false),
@@ -207,7 +208,10 @@ mod tests {
             // A clock that was set back.
             (node(Readiness::Unready(at(9_999))), 0, false),
         ] {
-            assert_eq!(is_lost(node.as_ref(), after, at(now)), expect, "{node:?} at {now}");
+            assert_eq!(is_lost(&node, after, at(now)), expect, "{node:?} at {now}");
+            let (pod, nodes) = (pod("server-1-0", |_| {}), BTreeMap::from([("node-1", &node)]));
+            assert_eq!(lost_node(&pod, &nodes, after, at(now)).is_some(), expect);
+            assert_eq!(lost_node(&pod, &BTreeMap::new(), after, at(now)), None);
         }
     }
 }

@@ -67,6 +67,8 @@ struct Machine {
     name: String,
     up: bool,
     node: Option<Node>,
+    /// Since when it is missing in the API although it works.
+    missing: Option<Timestamp>,
 }
 
 #[derive(Clone)]
@@ -157,6 +159,7 @@ impl Cluster {
     fn work(&mut self) {
         let mut rounds = 0;
         while !self.operator.down && !self.deleted {
+            self.notice_missing();
             rounds += 1;
             assert!(rounds < 60, "the operator does not come to rest: {:?}", self.observer.log);
             if self.queue_first && self.queue() {
@@ -253,7 +256,7 @@ impl Cluster {
 
 impl Machine {
     fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), up: true, node: Some(node(name, 0)) }
+        Self { name: name.to_owned(), up: true, node: Some(node(name, 0)), missing: None }
     }
 }
 

@@ -36,6 +36,7 @@ impl Decision<'_> {
         let (reason, message) = match (&next, trouble) {
             (Err(Blocked::Taken(what)), _) => (Reason::NameTaken, what.clone()),
             (_, Some(trouble)) => (trouble.reason, trouble.message.clone()),
+            (_, None) if self.waits_for_disk(valid) => (valid.disk.reason, valid.disk.message.clone()),
             (_, None) => match &self.seen.obstacle {
                 Some(obstacle) => (Reason::Incomplete, obstacle.clone()),
                 None => describe::starting(&self.parts),
@@ -137,6 +138,9 @@ impl Decision<'_> {
         let Some(host_key) = self.host_key() else { return self.new_secret(valid, writes) };
         let entrypoint = self.entrypoint(valid)?;
         writes.extend(self.service(valid)?);
+        if self.waits_for_disk(valid) {
+            return Ok(writes);
+        }
         for ordinal in missing {
             let Some(node) = grant.nodes.get(ordinal) else { continue };
             let place = build::Placement {
@@ -161,6 +165,13 @@ impl Decision<'_> {
         let Some(keys) = self.seen.keys else { return Err(Blocked::Ask(Question::Keys)) };
         writes.push(Write::Create(build::secret(valid, keys)));
         Ok(writes)
+    }
+
+    /// Whether a pod would have to be made while somebody else may still write to a disk of it. A grant does not settle
+    /// that: it may be older than what is known of the disk now.
+    fn waits_for_disk(&self, valid: &Valid<'_>) -> bool {
+        let missing = (0..self.parts.current.len()).any(|at| self.is_free(at));
+        missing && valid.disk.reason == Reason::DiskInUse
     }
 
     /// Nothing has the name of this ordinal's pod, not even on its way out.

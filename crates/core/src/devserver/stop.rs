@@ -32,12 +32,21 @@ impl<'a> Decision<'a> {
         volumes || !matches!(self.server.spec.home, odc_api::v1alpha1::Home::Ephemeral(_))
     }
 
+    /// Whether its nodes are of a kind that the provider takes back at any time.
+    pub(super) fn is_spot(&self) -> bool {
+        self.checked.as_ref().is_ok_and(|valid| valid.flavor.spot)
+    }
+
     fn lost_node(&self, pod: &'a Pod) -> Option<&'a str> {
         parts::lost_node(pod, &self.seen.nodes, self.settings.lost_after, self.now)
     }
 
+    /// Whether a granted node is lost. One that is not there and has nothing of ours cannot bring anything back.
     pub(super) fn is_lost(&self, node: &str) -> bool {
-        parts::is_lost(self.seen.nodes.get(node).copied(), self.settings.lost_after, self.now)
+        match self.seen.nodes.get(node) {
+            Some(seen) => parts::is_lost(seen, self.settings.lost_after, self.now),
+            None => self.parts.all().all(|pod| pod.node.as_deref() != Some(node)),
+        }
     }
 
     /// Nodes that took pods of ours with them. A pod that was over before has nothing left to lose.
@@ -57,6 +66,6 @@ impl<'a> Decision<'a> {
 
     pub(super) fn stopping_message(&self, plain: &str) -> String {
         let lost = self.lost_nodes().next();
-        lost.map_or_else(|| plain.to_owned(), |node| describe::node_lost(node, self.has_disk()))
+        lost.map_or_else(|| plain.to_owned(), |node| describe::node_lost(node, self.has_disk(), self.is_spot()))
     }
 }

@@ -12,6 +12,7 @@ use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerUser, Home, Priority, Team};
 use odc_api::{mount_path::MountPath, namespace};
 
+use crate::holder::Holder;
 use crate::seen::{Claim, ClaimPhase};
 
 /// What a request is checked against.
@@ -37,8 +38,8 @@ pub struct ClaimFact<'a> {
     pub claim: Option<&'a Claim>,
     /// It will be bound when its first pod is placed.
     pub waits_for_consumer: bool,
-    /// Another server that has it, or comes before us.
-    pub held_by: Option<&'a str>,
+    /// Who has it, or comes before us, if only one can use it.
+    pub held_by: Option<&'a Holder>,
 }
 
 /// A request that can be granted.
@@ -320,11 +321,16 @@ fn disk(home: &Home, claims: &[ClaimFact<'_>]) -> Disk {
         if claim.deleting {
             return not(Reason::DiskUnavailable, format!("Claim {name} is being deleted."));
         }
-        if let Some(other) = fact.held_by {
-            return not(
-                Reason::DiskInUse,
-                format!("Claim {name} is used by server {other}: end or hibernate that one first."),
-            );
+        if let Some(holder) = fact.held_by {
+            let message = match holder {
+                Holder::Server(other) => {
+                    format!("Claim {name} is used by server {other}: end or hibernate that one first.")
+                }
+                Holder::Pod(pod) => {
+                    format!("Claim {name} is still mounted by pod {pod}: the server goes on when that pod is gone.")
+                }
+            };
+            return not(Reason::DiskInUse, message);
         }
         match claim.phase {
             ClaimPhase::Bound => {}

@@ -44,6 +44,8 @@ pub(super) enum Cause<'a> {
     Refused { node: &'a str, pod: &'a Pod },
     /// Others have the room: another leader granted it too, or other people's pods took it.
     Crowded(&'a str),
+    /// It names more or fewer nodes than the server has: somebody else wrote it.
+    Misfit,
     /// It gave way to somebody with a better right.
     GaveWay,
 }
@@ -136,7 +138,8 @@ fn broken<'a>(grant: &Grant<'a>, room: &Room<'_>, policy: &Policy, now: Timestam
         Some(place) => due::is_lost(place.node, policy.lost_after, now).then_some(Cause::Lost(slot.node)),
     });
     let refused = || grant.slots.iter().find_map(|slot| refused_pod(slot, policy, now).map(|pod| (slot.node, pod)));
-    lost.or_else(|| refused().map(|(node, pod)| Cause::Refused { node, pod }))
+    let misfit = (grant.slots.len() != grant.server.request.nodes()).then_some(Cause::Misfit);
+    lost.or(misfit).or_else(|| refused().map(|(node, pod)| Cause::Refused { node, pod }))
 }
 
 /// The pod of a slot, if its node will not have it. Pods that are being deleted are not looked at: they end in the same
@@ -194,7 +197,7 @@ impl Cause<'_> {
     pub fn reason(&self) -> Reason {
         match self {
             Self::Gone(_) | Self::Lost(_) => Reason::NodeLost,
-            Self::Refused { .. } | Self::Crowded(_) => Reason::Unschedulable,
+            Self::Refused { .. } | Self::Crowded(_) | Self::Misfit => Reason::Unschedulable,
             Self::GaveWay => Reason::Preempted,
         }
     }
@@ -206,6 +209,7 @@ impl Cause<'_> {
             Self::Refused { node, pod } if pod.is_over() => format!("Node {node} ended the pod: {}.", words(pod)),
             Self::Refused { node, pod } => format!("Node {node} did not take the pod: {}.", words(pod)),
             Self::Crowded(node) => format!("Others took the room on node {node} before the server could start there."),
+            Self::Misfit => "Its grant was not of its size.".to_owned(),
             Self::GaveWay => "It gave way to somebody with a better right and is back in its old place.".to_owned(),
         }
     }

@@ -71,6 +71,21 @@ impl Node {
         }
     }
 
+    /// One that pods are on and that is not there, first noticed then. It may be known again at any moment: our copy may be
+    /// old, and a kubelet registers anew. So it counts as silent from then on, and until then it takes nothing.
+    pub fn missing(name: &str, since: Timestamp) -> Self {
+        Self {
+            name: name.to_owned(),
+            uid: String::new(),
+            labels: BTreeMap::new(),
+            taints: vec![],
+            cordoned: true,
+            readiness: Readiness::Unready(since),
+            allocatable: Amounts::default(),
+            user_namespaces: false,
+        }
+    }
+
     pub fn is_ready(&self) -> bool {
         self.readiness == Readiness::Ready
     }

@@ -51,6 +51,8 @@ pub struct ServerPod {
     pub message: Option<String>,
     /// The kube-scheduler found no place for it, since then.
     pub unschedulable: Option<Timestamp>,
+    /// The claims it mounts, and may write to for as long as it is there.
+    pub claims: Box<[Box<str>]>,
     /// Those of the init containers first.
     pub containers: Vec<Container>,
 }
@@ -145,9 +147,15 @@ impl ServerPod {
             message: of_status(|status| &status.message)
                 .or_else(|| refused.and_then(|refused| refused.message.clone())),
             unschedulable: refused.and_then(|refused| at(refused.last_transition_time.as_ref())),
+            claims: pod.spec.as_ref().map(claims).unwrap_or_default(),
             containers,
         })
     }
+}
+
+fn claims(spec: &k8s::PodSpec) -> Box<[Box<str>]> {
+    let volumes = spec.volumes.iter().flatten();
+    volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str().into())).collect()
 }
 
 impl Container {
@@ -250,7 +258,10 @@ mod tests {
                 "annotations": {"odc.dev/run": "3", "odc.dev/server-uid": "uid-1"},
                 "ownerReferences": [{"apiVersion": "odc.dev/v1alpha1", "kind": "DevServer", "name": "server-1", "uid": "uid-1", "controller": true}],
             },
-            "spec": {"containers": [], "nodeName": "n1"},
+            "spec": {"containers": [], "nodeName": "n1", "volumes": [
+                {"name": "home", "persistentVolumeClaim": {"claimName": "claim-home"}},
+                {"name": "scratch", "emptyDir": {}},
+            ]},
             "status": {
                 "phase": "Pending",
                 "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
@@ -263,6 +274,7 @@ mod tests {
         let server = seen.server.unwrap();
         assert_eq!((server.owner.as_deref(), server.run, server.ready), (Some("uid-1"), Some(3), false));
         assert_eq!(server.message.as_deref(), Some("0/1 nodes"));
+        assert_eq!(*server.claims, ["claim-home".into()]);
         assert!(server.unschedulable.is_some());
         assert_eq!(server.containers[0].last.as_ref().map(|exit| exit.code), Some(137));
         assert!(

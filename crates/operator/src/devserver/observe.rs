@@ -37,8 +37,9 @@ impl Observed {
         let pods: Vec<Arc<Pod>> =
             ordinals.filter_map(|ordinal| ctx.cluster.pods.get(namespace, &parts::name(name, ordinal))).collect();
         let granted = granted(server.status.as_ref()).map(|grant| grant.nodes.as_slice()).unwrap_or_default();
-        let nodes = pods.iter().filter_map(|pod| pod.node.as_ref()).chain(granted);
-        let nodes = nodes.filter_map(|node| Some((node.clone(), ctx.cluster.nodes.get("", node)?))).collect();
+        let granted = granted.iter().filter_map(|node| Some((node.clone(), ctx.cluster.nodes.get("", node)?)));
+        let of_pods = pods.iter().filter_map(|pod| pod.node.as_ref()).map(|node| (node.clone(), ctx.node_of_pod(node)));
+        let nodes = granted.chain(of_pods).collect();
         let services = ctx.cluster.children.of(Kind::Service);
         let service = services.and_then(|services| services.get(namespace, name));
         Self {

@@ -2,6 +2,7 @@
 
 mod counts;
 mod crash;
+mod disks;
 mod faults;
 mod life;
 mod queue;

@@ -157,6 +157,7 @@ impl Cluster {
         let number = self.number();
         let machine = self.machine_mut(at);
         machine.up = true;
+        machine.missing = None;
         match &mut machine.node {
             Some(node) => node.readiness = Readiness::Ready,
             None => machine.node = Some(node(&machine.name, number)),
@@ -171,11 +172,20 @@ impl Cluster {
         self.changed();
     }
 
+    /// Nothing in the API tells of it any more, and it goes on.
+    pub(super) fn miss_node(&mut self, at: usize) {
+        let now = self.now;
+        let machine = self.machine_mut(at);
+        machine.node = None;
+        machine.missing = Some(now);
+        self.changed();
+    }
+
     /// An administrator made sure that it is off, and removed it. Its pods go with it.
     pub(super) fn remove_node(&mut self, at: usize) {
         let machine = self.machine_mut(at);
         machine.up = false;
-        machine.node = None;
+        (machine.node, machine.missing) = (None, None);
         let name = machine.name.clone();
         self.processes.retain(|process| process.machine != name);
         self.pods.retain(|pod| pod.seen.node.as_ref() != Some(&name));

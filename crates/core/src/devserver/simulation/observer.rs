@@ -90,6 +90,8 @@ impl Cluster {
         if self.has_disk() {
             let other = self.processes.iter().find(|process| process.pod_name == pod.seen.name);
             assert!(other.is_none(), "{} is made while {other:?} may still write", pod.seen.name);
+            let other = self.request.neighbours.first();
+            assert!(other.is_none(), "{} is made beside {other:?}", pod.seen.name);
         }
     }
 
@@ -123,7 +125,9 @@ impl Cluster {
         let keyless = self.secret.is_none();
         self.check_asked(target, lost);
         let gives_way = admission.gives_way_at.as_ref().is_some_and(|at| at.0 <= self.now);
-        let fine = spec.desired != Desired::Running || asleep || stopping || !of_run || lost || keyless || gives_way;
+        let misfit = admission.nodes.len() != spec.nodes as usize;
+        let fine =
+            spec.desired != Desired::Running || asleep || stopping || !of_run || lost || keyless || gives_way || misfit;
         assert!(fine, "{} is stopped for no reason: {status:#?}", target.name);
         if target.grace == Some(0) {
             let gone = pod.seen.node.as_ref().is_some_and(|node| self.is_lost(node));
@@ -132,11 +136,11 @@ impl Cluster {
     }
 
     fn is_lost(&self, name: &str) -> bool {
-        match self.machine(name).node.as_ref().map(|node| node.readiness) {
-            None => true,
-            Some(Readiness::Unready(since)) => {
-                self.now.duration_since(since).as_secs() >= settings().lost_after.as_secs().cast_signed()
-            }
+        let long = |since| self.now.duration_since(since).as_secs() >= settings().lost_after.as_secs().cast_signed();
+        let machine = self.machine(name);
+        match machine.node.as_ref().map(|node| node.readiness) {
+            None => machine.missing.is_none_or(long),
+            Some(Readiness::Unready(since)) => long(since),
             Some(Readiness::Ready | Readiness::New) => false,
         }
     }

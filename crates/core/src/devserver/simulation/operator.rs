@@ -14,7 +14,7 @@ use crate::devserver::fixtures::{keys, settings};
 use crate::devserver::{Plan, Question, SecretSeen, Seen, decide};
 use crate::object::Kind;
 use crate::plan::Again;
-use crate::seen::Child;
+use crate::seen::{Child, Node};
 
 /// Lost when it dies.
 #[derive(Clone, Default)]
@@ -32,6 +32,8 @@ pub(super) struct Operator {
     /// Since when it can ask agents, and what it knows of them.
     pub since: Option<Timestamp>,
     pub agents: BTreeMap<String, AgentSeen>,
+    /// Nodes of pods that are not there, since it first noticed.
+    pub missing: BTreeMap<String, Timestamp>,
 }
 
 impl Operator {
@@ -49,10 +51,10 @@ impl Operator {
 impl Cluster {
     pub(super) fn decide(&self) -> Plan {
         let child = self.service.clone().map(|body| Child::of(Kind::Service, body));
-        let nodes = self.machines.iter().filter_map(|machine| machine.node.as_ref());
+        let nodes: Vec<Node> = self.machines.iter().filter_map(|machine| self.seen_node(&machine.name)).collect();
         let seen = Seen {
             pods: self.pods.iter().map(|pod| &pod.seen).collect(),
-            nodes: nodes.map(|node| (node.name.as_str(), node)).collect(),
+            nodes: nodes.iter().map(|node| (node.name.as_str(), node)).collect(),
             service: child.as_ref(),
             secret: self.operator.secret.clone(),
             secret_checked: self.operator.secret_checked,
@@ -68,6 +70,25 @@ impl Cluster {
             sleep: self.operator.sleep,
         };
         self.request.check(|checked| decide(self.server(), checked, &seen, &settings(), self.now))
+    }
+
+    /// A node as it is, or as one that pods are on and that is missing.
+    pub(super) fn seen_node(&self, name: &str) -> Option<Node> {
+        let since = || self.operator.missing.get(name).copied().unwrap_or(self.now);
+        let missing = || self.has_pods(name).then(|| Node::missing(name, since()));
+        self.machine(name).node.clone().or_else(missing)
+    }
+
+    fn has_pods(&self, node: &str) -> bool {
+        self.pods.iter().any(|pod| pod.seen.node.as_deref() == Some(node))
+    }
+
+    pub(super) fn notice_missing(&mut self) {
+        let missing = self.machines.iter().filter(|machine| machine.node.is_none() && self.has_pods(&machine.name));
+        let names: Vec<String> = missing.map(|machine| machine.name.clone()).collect();
+        let known = &self.operator.missing;
+        let since = |name: &String| known.get(name).copied().unwrap_or(self.now);
+        self.operator.missing = names.into_iter().map(|name| (name.clone(), since(&name))).collect();
     }
 
     /// Observe, decide, apply, report. Any step may be the last.

@@ -92,9 +92,12 @@ impl Cluster {
     fn broken(&self, admission: &Admission) -> Option<(Reason, String)> {
         let lost_after = settings().lost_after;
         for node in &admission.nodes {
-            if parts::is_lost(self.machine(node).node.as_ref(), lost_after, self.now) {
+            if self.seen_node(node).is_none_or(|seen| parts::is_lost(&seen, lost_after, self.now)) {
                 return Some((Reason::NodeLost, format!("Node {node} does not answer any more and counts as lost.")));
             }
+        }
+        if admission.nodes.len() != self.server().spec.nodes as usize {
+            return Some((Reason::Unschedulable, "Its grant is not of its size.".to_owned()));
         }
         let refused = self.pods.iter().map(|pod| &pod.seen).filter(|pod| pod.deleting.is_none()).find(|pod| {
             let of_run = pod.server.as_ref().is_some_and(|details| details.run == Some(admission.run));
@@ -106,7 +109,7 @@ impl Cluster {
     /// When the queue has something to do although nothing changes.
     pub(super) fn queue_due(&self) -> Option<Timestamp> {
         let lost_after = settings().lost_after;
-        let lost = self.machines.iter().filter_map(|machine| match machine.node.as_ref()?.readiness {
+        let lost = self.machines.iter().filter_map(|machine| match self.seen_node(&machine.name)?.readiness {
             Readiness::Unready(since) => Some(since.saturating_add(lost_after).unwrap()),
             Readiness::Ready | Readiness::New => None,
         });

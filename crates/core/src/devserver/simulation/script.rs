@@ -29,6 +29,8 @@ pub(super) enum Event {
     Silence(usize),
     Back(usize),
     RemoveNode(usize),
+    /// The API does not tell of it any more, and it goes on.
+    MissNode(usize),
     FlavorGone,
     FlavorBack,
     /// It offers two devices and no longer one.
@@ -82,6 +84,7 @@ impl Cluster {
             Event::Silence(at) => self.silence(*at),
             Event::Back(at) => self.back(*at),
             Event::RemoveNode(at) => self.remove_node(*at),
+            Event::MissNode(at) => self.miss_node(*at),
             Event::FlavorGone => self.flavor_gone(),
             Event::FlavorBack => self.flavor_is(|_| {}),
             Event::FlavorEdited => self.flavor_is(|flavor| flavor.device.as_mut().unwrap().counts = vec![2]),

@@ -1,6 +1,7 @@
 //! Stories: what a server goes through, what is told of it, and what it costs in writes.
 
 mod cost;
+mod disk;
 mod end;
 mod endure;
 mod node;

@@ -240,7 +240,10 @@ fn a_claim_is_waited_for() {
     let with = |change: fn(&mut ClaimState)| Request::of(DevServer::test()).claim(change);
     check_disk(&with(|_| {}), true, Reason::Bound, "The home is there.");
     check_disk(&with(|state| state.claim = None), false, Reason::DiskNotFound, "Claim claim-home does not exist");
-    check_disk(&with(|state| state.held_by = Some("server-2")), false, Reason::DiskInUse, "server server-2");
+    let server = |state: &mut ClaimState| state.held_by = Some(Holder::Server("server-2".into()));
+    check_disk(&with(server), false, Reason::DiskInUse, "server server-2");
+    let pod = |state: &mut ClaimState| state.held_by = Some(Holder::Pod("server-2-0".into()));
+    check_disk(&with(pod), false, Reason::DiskInUse, "still mounted by pod server-2-0");
     let pending = |state: &mut ClaimState| {
         state.claim.as_mut().unwrap().phase = ClaimPhase::Pending;
     };

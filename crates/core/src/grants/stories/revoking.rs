@@ -179,6 +179,16 @@ fn foreign_pods_take_back_only_what_has_not_begun() {
 }
 
 #[test]
+fn a_grant_of_another_size_is_taken_back() {
+    let nodes = || [gpu_node("n1", 8), gpu_node("n2", 8)];
+    let small = Cluster::new(nodes()).server("s", |server| server.gpus(1).nodes(2).granted(1, &["n1"]));
+    let after = check(small, &["revoke s #1 Unschedulable: Its grant was not of its size."]);
+    check(after, &["grant s on n1, n2"]);
+    let large = Cluster::new(nodes()).server("s", |server| server.gpus(1).granted(1, &["n1", "n2"]));
+    check(large, &["revoke s #1 Unschedulable: Its grant was not of its size."]);
+}
+
+#[test]
 fn a_gang_is_taken_back_as_a_whole() {
     let cluster = Cluster::new([gpu_node("n1", 8), gpu_node("n2", 8)])
         .server("s", |server| server.gpus(8).nodes(2).granted(1, &["n1", "n2"]))

@@ -346,12 +346,35 @@ async fn check_untouched(rig: &Rig<'_>, since: usize, before: &DevServer) -> any
 #[tokio::test]
 async fn an_old_list_after_a_restart_harms_nobody() -> anyhow::Result<()> {
     with_stage(async |stage| {
-        let mut rig = Rig::start(stage).await?;
+        // Longer than any of this takes: a node that is not there is waited for as one that is silent.
+        let mut rig = Rig::start_with(stage, &[("ODC_NODE_LOST_AFTER", "5m")]).await?;
+        as_if_the_node_were_not_there(&mut rig).await?;
         as_if_the_pods_were_not_made(&mut rig).await?;
         as_if_nothing_was_granted(&mut rig).await?;
         as_if_the_namesake_were_there(&mut rig).await
     })
     .await
+}
+
+async fn as_if_the_node_were_not_there(rig: &mut Rig<'_>) -> anyhow::Result<()> {
+    let stage = rig.stage;
+    let nth = lists(rig, "nodes");
+    stage.plane.add_node("node-3", &[("cpu", "64"), ("memory", "512Gi"), ("ephemeral-storage", "1Ti")]).await?;
+    let there = json!({"scheduling": {"nodeLabels": {"kubernetes.io/hostname": "node-3"}}});
+    stage.create("far", there).await?;
+    let far = stage.until_phase("far", Phase::Running).await?;
+    let before = uids(stage).await?;
+    let since = rig.proxy.trace().len();
+    look_back(rig, "nodes", nth);
+    rig.restart().await?;
+    // Whatever it wanted to do, it would have done by then.
+    stage.quiet().await?;
+    rig.proxy.release();
+    stage.quiet().await?;
+    check_untouched(rig, since, &far).await?;
+    assert_eq!(uids(stage).await?, before);
+    stage.servers.delete("far", &DeleteParams::default()).await?;
+    stage.until_pod("far-0", "gone", |pod| pod.is_none()).await
 }
 
 async fn as_if_the_pods_were_not_made(rig: &mut Rig<'_>) -> anyhow::Result<()> {
@@ -573,12 +596,12 @@ async fn a_leader_that_is_asked_to_stop_lets_the_next_one_begin() -> anyhow::Res
 }
 
 /// Servers of which nobody knows what they say.
-fn any_servers(stage: &Stage<'_>) -> Api<DynamicObject> {
+pub(super) fn any_servers(stage: &Stage<'_>) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("odc.dev", "v1alpha1", "DevServer"));
     Api::namespaced_with(stage.plane.client.clone(), NAMESPACE, &resource)
 }
 
-async fn until_told(stage: &Stage<'_>, name: &str) -> anyhow::Result<()> {
+pub(super) async fn until_told(stage: &Stage<'_>, name: &str) -> anyhow::Result<()> {
     let told = |server: Option<&DynamicObject>| {
         let conditions = server.and_then(|server| server.data["status"]["conditions"].as_array());
         conditions.into_iter().flatten().any(|condition| {

@@ -38,6 +38,21 @@ fn a_granted_node_that_is_gone_is_no_place_for_a_pod() {
 }
 
 #[test]
+fn a_node_that_is_missing_is_waited_for_as_one_that_is_silent() {
+    let missing = running(DevServer::test().ephemeral("1Gi")).after(&Event::MissNode(0)).for_a(minutes(9));
+    missing.is(Phase::Running).cost(&[]);
+    // It registered anew, or our copy had been old.
+    let back = missing.clone().after(&Event::Back(0)).for_a(hours(1));
+    back.is(Phase::Running).cost(&[]);
+    // Whoever comes next begins to wait anew, and nothing else.
+    let restarted = missing.clone().after(&Event::Down(true)).after(&Event::Down(false)).for_a(minutes(9));
+    restarted.is(Phase::Running).cost(&[]);
+    let lost = missing.for_a(minutes(1));
+    lost.is(Phase::Running).failed_by("NodeLost", "Node node-1 does not answer any more");
+    assert_eq!(lost.on(), ["node-2"]);
+}
+
+#[test]
 fn a_silent_node_that_comes_back_keeps_its_server() {
     let cluster = running(DevServer::test()).after(&Event::Silence(0)).for_a(minutes(9)).after(&Event::Back(0));
     cluster.is(Phase::Running).says(Type::Ready, "True", "Running", "");
@@ -55,6 +70,42 @@ fn a_lost_node_with_a_disk_is_waited_for() {
     let removed = lost.after(&Event::RemoveNode(0));
     removed.is(Phase::Running);
     assert_eq!(removed.on(), ["node-2"]);
+}
+
+#[test]
+fn a_lost_node_of_a_spot_flavor_was_probably_reclaimed() {
+    let mut spot = running(DevServer::test().ephemeral("1Gi"));
+    spot.flavor_is(|flavor| flavor.spot = true);
+    let mut removed = spot.clone().after(&Event::Silence(0)).for_a(minutes(10));
+    removed.is(Phase::Running).failed_by("NodeLost", "probably because its spot capacity was reclaimed; the server");
+    // The provider removed the node, and Kubernetes its pod.
+    removed = spot.after(&Event::RemoveNode(0));
+    removed.is(Phase::Running).failed_by("NodeLost", "its spot capacity was reclaimed");
+    let mut disk = running(DevServer::test());
+    disk.flavor_is(|flavor| flavor.spot = true);
+    let lost = disk.after(&Event::Silence(0)).for_a(minutes(10));
+    lost.is(Phase::Queued).says(
+        Type::Ready,
+        "False",
+        "NodeLost",
+        "spot capacity was reclaimed. Its pod may still write",
+    );
+}
+
+#[test]
+fn a_grant_of_another_size_is_told_and_taken_back() {
+    for queue_first in [false, true] {
+        let mut cluster = running(gang());
+        cluster.queue_first = queue_first;
+        cluster.request.server.status.as_mut().unwrap().admission.as_mut().unwrap().nodes.pop();
+        cluster.touch();
+        cluster.settle();
+        cluster.is(Phase::Running);
+        assert_eq!(cluster.observer.counts()[&Revoke], 1);
+        if !queue_first {
+            cluster.failed_by("Unschedulable", "Its grant names 1 nodes and it needs 2");
+        }
+    }
 }
 
 #[test]
