@@ -37,7 +37,7 @@ words! {
         Stopping,
         /// Final: its lifetime was used up.
         Expired,
-        /// Final: its owner or an administrator ended it.
+        /// Final: its owner or an administrator ended it, nobody used it, or it waited too long for its first start.
         Cancelled,
         /// Final: it could not go on; `status.lastFailure` says why and what to do.
         Failed,

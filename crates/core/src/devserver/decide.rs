@@ -7,7 +7,7 @@ use odc_api::text::Text;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause, IdleAction, Phase, ServerPod};
 
-use super::goal::{End, Goal, goal};
+use super::goal::{End, Goal, gives_up_at, goal};
 use super::parts::{self, Parts};
 use super::status::Outlook;
 use super::tell::Work;
@@ -123,20 +123,25 @@ impl<'a> Decision<'a> {
     /// In order: the intent is stored, the pods stop, the queue takes the grant back, the end is stored.
     fn end(&self, end: End) -> Plan {
         let (phase, reason, message) = match end {
-            End::Expired => (Phase::Expired, Reason::LifetimeUsedUp, describe::EXPIRED),
-            End::Cancelled => (Phase::Cancelled, Reason::Ended, describe::CANCELLED),
-            End::Unused => (Phase::Cancelled, Reason::NobodyThere, describe::UNUSED),
+            End::Expired => (Phase::Expired, Reason::LifetimeUsedUp, describe::EXPIRED.to_owned()),
+            End::Cancelled => (Phase::Cancelled, Reason::Ended, describe::CANCELLED.to_owned()),
+            End::Unused => (Phase::Cancelled, Reason::NobodyThere, describe::UNUSED.to_owned()),
+            End::QueuedTooLong => {
+                let limit = self.settings.queue_limit.unwrap_or_default();
+                (Phase::Cancelled, Reason::QueuedTooLong, describe::queued_too_long(limit))
+            }
         };
         let outlook = |phase, message: String| {
             let outlook = Outlook::new(phase, reason, message);
             match end {
                 End::Expired => outlook.used_up(),
                 End::Unused => outlook.unused(),
-                End::Cancelled => outlook,
+                End::Cancelled | End::QueuedTooLong => outlook,
             }
         };
-        if end != End::Cancelled && self.stored_phase() != Some(Phase::Stopping) {
-            // Stored before anything stops: from here on nobody can extend it, and until here everybody could.
+        if matches!(end, End::Expired | End::Unused) && self.stored_phase() != Some(Phase::Stopping) {
+            // Stored before anything stops: from here on nobody can extend it, and until here everybody could. What
+            // never ran has nothing to stop, and its end is final with the same write.
             let outlook = outlook(Phase::Stopping, self.stopping_message(describe::STOPPING));
             return self.told(&outlook, vec![], Again::After(Duration::ZERO));
         }
@@ -147,7 +152,7 @@ impl<'a> Decision<'a> {
         if self.grant().is_some() {
             return Plan { phase: Some(Phase::Stopping), ..Plan::nothing() };
         }
-        self.told(&outlook(phase, message.into()), vec![], Again::After(self.settings.keep_ended))
+        self.told(&outlook(phase, message), vec![], Again::After(self.settings.keep_ended))
     }
 
     /// In order, as when ending. What the spec does not say is stored first.
@@ -258,7 +263,7 @@ impl<'a> Decision<'a> {
             }
             (None, None) => {
                 let (reason, message) = describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
-                (Outlook::new(Phase::Queued, reason, message), Again::OnChange)
+                (Outlook::new(Phase::Queued, reason, message).competing(), self.patience())
             }
         };
         let again = again.or(self.node_watch());
@@ -270,6 +275,13 @@ impl<'a> Decision<'a> {
             }
             None => self.told(&outlook, self.stop_pods(), again),
         }
+    }
+
+    /// When it has waited for as long as it may.
+    fn patience(&self) -> Again {
+        let at = gives_up_at(self.server, self.settings);
+        let left = at.map(|at| Duration::try_from(self.now.duration_until(at)).unwrap_or_default());
+        left.map_or(Again::OnChange, Again::After)
     }
 
     /// Its node sent the pod away. The queue takes the grant back and keeps the place; then the pod is deleted.

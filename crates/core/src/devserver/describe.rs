@@ -24,6 +24,15 @@ pub(super) const YOUNG: &str = "It has not been running for as long as its idle 
 pub(super) const UNASKED: &str = "Its agent cannot be asked, so it is not idle.";
 pub(super) const GIVING_WAY: &str = "It gives way to somebody with a better right: it stops in order and waits again.";
 
+/// With the limit as it is set.
+pub(super) fn queued_too_long(limit: Duration) -> String {
+    let limit = odc_api::duration::Duration::from_std(limit);
+    format!(
+        "It waited {limit} for its first start, which is as long as this cluster lets a server wait, and was cancelled. \
+         Create it anew with fewer devices or nodes, with another flavor, or for a later time in scheduling.notBefore."
+    )
+}
+
 /// Before the time that was booked.
 pub(super) fn booked(promised: bool) -> &'static str {
     if promised {
@@ -151,6 +160,9 @@ pub(super) fn event(outlook: &Outlook) -> Option<Event> {
         Phase::Hibernated => ("Hibernate", format!("Hibernated: {}", outlook.message), false),
         Phase::Stopping => ("Stop", "Began to stop.".into(), false),
         Phase::Expired => ("Stop", "Expired: its lifetime was used up.".into(), false),
+        Phase::Cancelled if outlook.reason == Reason::QueuedTooLong => {
+            ("Stop", format!("Cancelled: {}", outlook.message), true)
+        }
         Phase::Cancelled => ("Stop", "Ended.".into(), false),
         Phase::Failed => ("Fail", format!("Failed: {}", outlook.message), true),
     };

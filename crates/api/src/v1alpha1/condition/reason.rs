@@ -115,6 +115,8 @@ words! {
         LifetimeUsedUp,
         /// Its owner or an administrator ended it.
         Ended,
+        /// It waited for its first start for as long as this cluster lets anybody wait, so it was cancelled.
+        QueuedTooLong,
 
         // Failures
         /// The image does not exist, or its registry does not answer.

@@ -70,6 +70,9 @@ fn about(reason: &str, name: &str) -> Option<String> {
             format!("devctl avail shows what is free; fewer GPUs start sooner. {name} keeps its place.")
         }
         "Unsatisfiable" => "No node could ever hold it: ask for less, or for another flavor.".into(),
+        "QueuedTooLong" => {
+            "devctl avail shows what starts soon; devctl create again, with fewer GPUs, another flavor or --at.".into()
+        }
         "Booked" => "It was booked for later, and starts by itself then.".into(),
         "ImageNotFound" => {
             "Check the name of the image; it must be reachable from the cluster, not only from here.".into()
