@@ -73,6 +73,7 @@ pub(super) fn pod(name: &str) -> Pod {
         reason: None,
         message: None,
         unschedulable: None,
+        held_by: vec![],
         containers: vec![],
     };
     Pod {

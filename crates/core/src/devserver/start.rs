@@ -38,7 +38,10 @@ impl Decision<'_> {
             (_, Some(trouble)) => (trouble.reason, trouble.message.clone()),
             (_, None) => match &self.seen.obstacle {
                 Some(obstacle) => (Reason::Incomplete, obstacle.clone()),
-                None => describe::starting(&self.parts),
+                None => match self.held().or_else(|| self.overdue()) {
+                    Some(held) => (Reason::PodHeld, held),
+                    None => describe::starting(&self.parts),
+                },
             },
         };
         let hopeless = match &next {
@@ -62,7 +65,7 @@ impl Decision<'_> {
                 // The answer to a Secret tells the key that counts, and with it the pods follow.
                 let at_once = forgets || writes.iter().any(makes_secret);
                 let again = if at_once { Some(Duration::ZERO) } else { left }.map_or(Again::OnChange, Again::After);
-                self.told(&outlook, writes, again.or(self.node_watch()).or(self.secret_doubt()))
+                self.told(&outlook, writes, again.or(self.pod_watch()).or(self.secret_doubt()))
             }
             Err(Blocked::Taken(_)) => {
                 let again = left.map_or(Again::OnChange, Again::After);

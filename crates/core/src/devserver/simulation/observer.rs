@@ -29,6 +29,8 @@ pub(super) enum Did {
 #[derive(Clone, Default)]
 pub(super) struct Observer {
     pub log: Vec<Did>,
+    /// That its end is near.
+    pub warnings: Vec<String>,
     /// How long the server has been Running.
     pub ran: Duration,
     pub secret_made: bool,

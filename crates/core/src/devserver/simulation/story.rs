@@ -3,6 +3,7 @@
 mod cost;
 mod end;
 mod endure;
+mod held;
 mod node;
 mod start;
 mod time;
