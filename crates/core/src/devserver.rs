@@ -61,6 +61,8 @@ pub struct Settings {
     pub lost_after: Duration,
     /// A server that has not become ready for so long has failed.
     pub start_limit: Duration,
+    /// A server that has waited so long for its first start is cancelled; without it, it waits for ever.
+    pub queue_limit: Option<Duration>,
     /// How long an ended server stays readable.
     pub keep_ended: Duration,
     /// How long people are warned before an idle server is stopped.

@@ -17,3 +17,9 @@ use k8s_openapi::jiff::Timestamp;
 fn at(time: Option<&Time>) -> Option<Timestamp> {
     time.map(|time| time.0)
 }
+
+/// The finalizers that somebody must take away. Kubernetes' own do their work by themselves.
+pub(crate) fn holders(finalizers: Option<&[String]>) -> Vec<String> {
+    let own = ["foregroundDeletion", "orphan"];
+    finalizers.into_iter().flatten().filter(|name| !own.contains(&name.as_str())).cloned().collect()
+}

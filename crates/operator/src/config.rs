@@ -64,6 +64,9 @@ struct Settings {
     /// How long a server may take to start [default: 1h]
     #[arg(long, env = "ODC_START_LIMIT", value_name = "DURATION")]
     start_limit: Option<Duration>,
+    /// How long a server may wait for its first start before it is cancelled, 0 for ever [default: 48h]
+    #[arg(long, env = "ODC_QUEUE_LIMIT", value_name = "DURATION")]
+    queue_limit: Option<Duration>,
     /// How long an ended server stays readable [default: 24h]
     #[arg(long, env = "ODC_KEEP_ENDED", value_name = "DURATION")]
     keep_ended: Option<Duration>,
@@ -130,6 +133,8 @@ impl Config {
             expiry_grace: span(first.expiry_grace, second.expiry_grace, Duration::minutes(2)),
             lost_after: span(first.node_lost_after, second.node_lost_after, Duration::minutes(10)),
             start_limit: span(first.start_limit, second.start_limit, Duration::hours(1)),
+            queue_limit: Some(span(first.queue_limit, second.queue_limit, Duration::hours(48)))
+                .filter(|limit| !limit.is_zero()),
             keep_ended: span(first.keep_ended, second.keep_ended, Duration::hours(24)),
             idle_grace: span(first.idle_grace, second.idle_grace, Duration::minutes(5)),
             // An empty variable is no text.
@@ -174,6 +179,15 @@ mod tests {
         assert_eq!(config.server.expiry_grace.as_secs(), 5);
         assert_eq!(config.server.lost_after.as_secs(), 60);
         assert_eq!(config.server.start_limit.as_secs(), 3600);
+    }
+
+    #[test]
+    fn whoever_waits_is_given_up_after_two_days_unless_told_otherwise() {
+        for (given, expect) in [(None, Some(48 * 3600)), (Some("90m"), Some(5400)), (Some("0"), None)] {
+            let flags = Settings { queue_limit: given.map(|text| text.parse().unwrap()), ..images() };
+            let limit = Config::of(None, flags, Settings::default()).unwrap().server.queue_limit;
+            assert_eq!(limit.map(|limit| limit.as_secs()), expect, "{given:?}");
+        }
     }
 
     #[test]

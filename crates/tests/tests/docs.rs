@@ -91,6 +91,7 @@ fn is_to_wait(reason: Reason) -> bool {
         | Reason::EndsSoon
         | Reason::LifetimeUsedUp
         | Reason::Ended
+        | Reason::QueuedTooLong
         | Reason::ImageNotFound
         | Reason::ImageDenied
         | Reason::DiesAtStart

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Not drawn: an image that needs no build goes from Pending to Queued; what has no pod ends without Stopping; a server
-//! that lost its node, its pod or its place goes back to Queued or Starting; whoever asks for hibernation before the
-//! start gets it without Hibernating.
+//! that lost its node, its pod or its place, or is woken while it falls asleep, goes back to Queued or Starting; whoever
+//! asks for hibernation before the start gets it without Hibernating; a server can be stopped or put to sleep while it
+//! starts, and be stopped while it sleeps or falls asleep; what goes wrong while it stops is a failure.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,7 +38,7 @@ words! {
         Stopping,
         /// Final: its lifetime was used up.
         Expired,
-        /// Final: its owner or an administrator ended it.
+        /// Final: its owner or an administrator ended it, nobody used it, or it waited too long for its first start.
         Cancelled,
         /// Final: it could not go on; `status.lastFailure` says why and what to do.
         Failed,

@@ -7,7 +7,7 @@ use odc_api::text::Text;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, HibernationCause, IdleAction, Phase, ServerPod};
 
-use super::goal::{End, Goal, goal};
+use super::goal::{End, Goal, gives_up_at, goal};
 use super::parts::{self, Parts};
 use super::status::Outlook;
 use super::tell::Work;
@@ -16,7 +16,7 @@ use super::validate::{Valid, Violation};
 use super::{Plan, Seen, Settings, describe, granted, left, limits};
 use crate::object::Kind;
 use crate::plan::{Again, Target, Write};
-use crate::seen::Pod;
+use crate::seen::{Pod, holders};
 
 /// Everything a decision looks at.
 pub(super) struct Decision<'a> {
@@ -84,23 +84,20 @@ impl<'a> Decision<'a> {
 
     /// Without a finalizer of ours it is gone at once; it is seen here only while somebody else holds it.
     fn deleted(&self) -> Plan {
-        let plan = self.stop_pods().plan(self.node_watch());
-        // Kubernetes' own do their work by themselves.
-        let is_foreign = |name: &&str| !["foregroundDeletion", "orphan"].contains(name);
-        let finalizers = self.server.metadata.finalizers.iter().flatten().map(String::as_str);
-        let holders: Vec<&str> = finalizers.filter(is_foreign).collect();
+        let plan = self.stop_pods().plan(self.pod_watch());
+        let holders = holders(self.server.metadata.finalizers.as_deref());
         if self.stored_phase().is_some_and(Phase::terminal) || holders.is_empty() {
             return plan;
         }
         let outlook = Outlook::new(Phase::Stopping, Reason::Stopping, describe::held_back(&holders)).held_back();
-        self.told(&outlook, self.stop_pods(), self.node_watch())
+        self.told(&outlook, self.stop_pods(), self.pod_watch())
     }
 
     /// Terminal phases are final. What is left of it is cleared away, and after a day the object itself.
     fn ended(&self, phase: Phase) -> Plan {
         let plan = Plan { phase: Some(phase), ..Plan::nothing() };
         if !self.parts.none_left() {
-            return Plan { phase: Some(phase), ..self.stop_pods().plan(self.node_watch()) };
+            return Plan { phase: Some(phase), ..self.stop_pods().plan(self.pod_watch()) };
         }
         let Some(finished) = self.stored().and_then(|status| status.finished_at.as_ref()) else { return plan };
         match left(self.settings.keep_ended, finished.0, self.now) {
@@ -123,31 +120,36 @@ impl<'a> Decision<'a> {
     /// In order: the intent is stored, the pods stop, the queue takes the grant back, the end is stored.
     fn end(&self, end: End) -> Plan {
         let (phase, reason, message) = match end {
-            End::Expired => (Phase::Expired, Reason::LifetimeUsedUp, describe::EXPIRED),
-            End::Cancelled => (Phase::Cancelled, Reason::Ended, describe::CANCELLED),
-            End::Unused => (Phase::Cancelled, Reason::NobodyThere, describe::UNUSED),
+            End::Expired => (Phase::Expired, Reason::LifetimeUsedUp, describe::EXPIRED.to_owned()),
+            End::Cancelled => (Phase::Cancelled, Reason::Ended, describe::CANCELLED.to_owned()),
+            End::Unused => (Phase::Cancelled, Reason::NobodyThere, describe::UNUSED.to_owned()),
+            End::QueuedTooLong => {
+                let limit = self.settings.queue_limit.unwrap_or_default();
+                (Phase::Cancelled, Reason::QueuedTooLong, describe::queued_too_long(limit))
+            }
         };
         let outlook = |phase, message: String| {
             let outlook = Outlook::new(phase, reason, message);
             match end {
                 End::Expired => outlook.used_up(),
                 End::Unused => outlook.unused(),
-                End::Cancelled => outlook,
+                End::Cancelled | End::QueuedTooLong => outlook,
             }
         };
-        if end != End::Cancelled && self.stored_phase() != Some(Phase::Stopping) {
-            // Stored before anything stops: from here on nobody can extend it, and until here everybody could.
+        if matches!(end, End::Expired | End::Unused) && self.stored_phase() != Some(Phase::Stopping) {
+            // Stored before anything stops: from here on nobody can extend it, and until here everybody could. What
+            // never ran has nothing to stop, and its end is final with the same write.
             let outlook = outlook(Phase::Stopping, self.stopping_message(describe::STOPPING));
             return self.told(&outlook, vec![], Again::After(Duration::ZERO));
         }
         if !self.parts.none_left() {
             let outlook = outlook(Phase::Stopping, self.stopping_message(describe::STOPPING));
-            return self.told(&outlook, self.stop_pods(), self.node_watch());
+            return self.told(&outlook, self.stop_pods(), self.pod_watch());
         }
         if self.grant().is_some() {
             return Plan { phase: Some(Phase::Stopping), ..Plan::nothing() };
         }
-        self.told(&outlook(phase, message.into()), vec![], Again::After(self.settings.keep_ended))
+        self.told(&outlook(phase, message), vec![], Again::After(self.settings.keep_ended))
     }
 
     /// In order, as when ending. What the spec does not say is stored first.
@@ -165,7 +167,7 @@ impl<'a> Decision<'a> {
         }
         if !self.parts.none_left() {
             let outlook = if intended { on_the_way.asleep(cause) } else { on_the_way };
-            return self.told(&outlook, self.stop_pods(), self.node_watch());
+            return self.told(&outlook, self.stop_pods(), self.pod_watch());
         }
         if self.grant().is_some() {
             return Plan { phase: Some(Phase::Hibernating), ..Plan::nothing() };
@@ -179,7 +181,7 @@ impl<'a> Decision<'a> {
         let reason = violations.first().map_or(Reason::Invalid, |violation| violation.reason);
         let message = violations.iter().map(|violation| violation.message.as_str()).collect::<Vec<_>>().join(" ");
         let outlook = Outlook::new(self.before_the_queue(), reason, message).refused();
-        self.told(&outlook, work, self.node_watch())
+        self.told(&outlook, work, self.pod_watch())
     }
 
     /// A server that was further once does not go back to the beginning.
@@ -215,7 +217,7 @@ impl<'a> Decision<'a> {
         if self.parts.all_ready() {
             return self.running();
         }
-        let troubles: Vec<Trouble> = self.parts.live().filter_map(trouble::of).collect();
+        let troubles: Vec<Trouble> = self.parts.live().filter_map(|pod| trouble::of(pod, self.pull_secret())).collect();
         let running = self.stored().is_some_and(|status| status.running_since.is_some());
         if let Some(fatal) = troubles.iter().find(|trouble| trouble.fatal && !running) {
             return self.fail(fatal);
@@ -232,7 +234,11 @@ impl<'a> Decision<'a> {
         let message = describe::misfit(grant.nodes.len(), self.server.spec.nodes);
         let outlook = Outlook::new(Phase::Queued, Reason::Unschedulable, message.clone());
         let outlook = outlook.failing(Reason::Unschedulable, message, None);
-        self.noted(&outlook, self.stop_pods(), self.node_watch())
+        self.noted(&outlook, self.stop_pods(), self.pod_watch())
+    }
+
+    fn pull_secret(&self) -> Option<&str> {
+        Some(self.server.spec.image.as_ref()?.pull_secret.as_ref()?.as_str())
     }
 
     /// Whether this pod was ready before, and did not only take the place of one that was. Pods of a run have the same
@@ -265,11 +271,14 @@ impl<'a> Decision<'a> {
                 (Outlook::new(Phase::Queued, Reason::Booked, describe::booked(promised).into()), Again::After(until))
             }
             (None, None) => {
-                let (reason, message) = describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
-                (Outlook::new(Phase::Queued, reason, message), Again::OnChange)
+                let said = || describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
+                // Until its old pods are gone the queue gives it nothing.
+                let held = self.held().or_else(|| self.overdue()).map(|message| (Reason::PodHeld, message));
+                let (reason, message) = held.unwrap_or_else(said);
+                (Outlook::new(Phase::Queued, reason, message).competing(), self.patience())
             }
         };
-        let again = again.or(self.node_watch());
+        let again = again.or(self.pod_watch());
         // The queue may have taken the grant back before we told why.
         match self.parts.surplus.iter().find(|pod| pod.is_over()) {
             Some(over) => {
@@ -280,11 +289,18 @@ impl<'a> Decision<'a> {
         }
     }
 
+    /// When it has waited for as long as it may.
+    fn patience(&self) -> Again {
+        let at = gives_up_at(self.server, self.settings);
+        let left = at.map(|at| Duration::try_from(self.now.duration_until(at)).unwrap_or_default());
+        left.map_or(Again::OnChange, Again::After)
+    }
+
     /// Its node sent the pod away. The queue takes the grant back and keeps the place; then the pod is deleted.
     fn back_to_the_queue(&self, over: &Pod) -> Plan {
         let message = describe::pod_over(over);
         let outlook = Outlook::new(Phase::Queued, Reason::PodGone, message.clone());
-        self.told(&outlook.failing(Reason::PodGone, message, None), vec![], self.node_watch())
+        self.told(&outlook.failing(Reason::PodGone, message, None), vec![], self.pod_watch())
     }
 
     /// How long until it has to stop for somebody with a better right.
@@ -296,7 +312,7 @@ impl<'a> Decision<'a> {
     /// Its pods stop in order. When they are gone the queue takes the grant back, and the server has its old place.
     fn give_way(&self) -> Plan {
         let message = self.stopping_message(describe::GIVING_WAY);
-        self.told(&Outlook::new(Phase::Queued, Reason::Preempted, message), self.stop_pods(), self.node_watch())
+        self.told(&Outlook::new(Phase::Queued, Reason::Preempted, message), self.stop_pods(), self.pod_watch())
     }
 
     /// A node that does not come back. The queue takes the grant back; here the pods are cleared away.
@@ -304,9 +320,10 @@ impl<'a> Decision<'a> {
         let with_pods = self.lost_nodes().next().map(|node| describe::node_lost(node, self.has_disk(), self.is_spot()));
         let granted = || grant.and_then(|grant| grant.nodes.iter().find(|node| self.is_lost(node)));
         let message = with_pods.or_else(|| granted().map(|node| describe::node_lost(node, false, self.is_spot())))?;
-        let outlook = Outlook::new(Phase::Queued, Reason::NodeLost, message.clone());
+        let told = self.held().unwrap_or_else(|| message.clone());
+        let outlook = Outlook::new(Phase::Queued, Reason::NodeLost, told);
         let outlook = outlook.failing(Reason::NodeLost, message, None);
-        Some(self.noted(&outlook, self.stop_pods(), self.node_watch()))
+        Some(self.noted(&outlook, self.stop_pods(), self.pod_watch()))
     }
 
     fn running(&self) -> Plan {
@@ -318,7 +335,7 @@ impl<'a> Decision<'a> {
             work.calls = news.into_iter().chain(idle.calls).collect();
             work.again = work.again.or(again);
         }
-        self.told(&outlook, work, self.next_stage().or(self.node_watch()))
+        self.told(&outlook, work, self.next_stage().or(self.pod_watch()))
     }
 
     /// A container of a server that was ready is being started again where it is.
@@ -329,7 +346,7 @@ impl<'a> Decision<'a> {
             Some(node) => (Reason::NodeLost, describe::node_silent(node)),
             None => (Reason::Restarting, describe::restarting(troubles.first())),
         };
-        let again = self.next_stage().or(self.node_watch()).or(self.secret_doubt());
+        let again = self.next_stage().or(self.pod_watch()).or(self.secret_doubt());
         self.told(&Outlook::new(Phase::Running, reason, message), self.upkeep(), again)
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Admission, HibernationCause, IdleAction, Phase};
 
@@ -23,6 +24,15 @@ pub(super) const NOT_WATCHED: &str = "Its idle action is None, so nobody judges 
 pub(super) const YOUNG: &str = "It has not been running for as long as its idle timeout.";
 pub(super) const UNASKED: &str = "Its agent cannot be asked, so it is not idle.";
 pub(super) const GIVING_WAY: &str = "It gives way to somebody with a better right: it stops in order and waits again.";
+
+/// With the limit as it is set.
+pub(super) fn queued_too_long(limit: Duration) -> String {
+    let limit = odc_api::duration::Duration::from_std(limit);
+    format!(
+        "It waited {limit} for its first start, which is as long as this cluster lets a server wait, and was cancelled. \
+         Create it anew with fewer devices or nodes, with another flavor, or for a later time in scheduling.notBefore."
+    )
+}
 
 /// Before the time that was booked.
 pub(super) fn booked(promised: bool) -> &'static str {
@@ -138,12 +148,38 @@ pub(super) fn node_silent(node: &str) -> String {
     format!("Node {node} does not answer at the moment; if it stays so, the server moves to another one.")
 }
 
-pub(super) fn held_back(finalizers: &[&str]) -> String {
+/// Of one whose time to stop is over.
+pub(super) fn pod_held(pod: &str, finalizers: &[String]) -> String {
+    format!(
+        "Pod {pod} was stopped and is kept only by {}: whoever set that must remove it (kubectl edit pod {pod}), and \
+         the server goes on by itself.",
+        finalizers.join(", ")
+    )
+}
+
+pub(super) fn pod_overdue(pod: &str, node: &str, answers: bool) -> String {
+    if answers {
+        format!(
+            "Pod {pod} should have stopped, but node {node} does not say that it is gone: ask an administrator to look \
+             at the kubelet and the disks there."
+        )
+    } else {
+        format!("Pod {pod} should have stopped, but its node {node} does not answer, so nobody knows whether it has.")
+    }
+}
+
+pub(super) fn held_back(finalizers: &[String]) -> String {
     format!("It was deleted and is kept only by {}: whoever set that must remove it.", finalizers.join(", "))
 }
 
 pub(super) fn name_taken(kind: &str, name: &str) -> String {
     format!("{kind} {name} is in the way and not of this server: delete it, and the server goes on.")
+}
+
+/// Its end has come near.
+pub(super) fn ends_soon(at: Timestamp) -> Event {
+    let note = format!("Came near its end: it expires at {at}; raise spec.lifetime to extend it.");
+    Event { serious: true, reason: Reason::EndsSoon, action: "Expire", note }
 }
 
 /// What happened, for those changes of phase that are news.
@@ -158,6 +194,9 @@ pub(super) fn event(outlook: &Outlook) -> Option<Event> {
         Phase::Hibernated => ("Hibernate", format!("Hibernated: {}", outlook.message), false),
         Phase::Stopping => ("Stop", "Began to stop.".into(), false),
         Phase::Expired => ("Stop", "Expired: its lifetime was used up.".into(), false),
+        Phase::Cancelled if outlook.reason == Reason::QueuedTooLong => {
+            ("Stop", format!("Cancelled: {}", outlook.message), true)
+        }
         Phase::Cancelled => ("Stop", "Ended.".into(), false),
         Phase::Failed => ("Fail", format!("Failed: {}", outlook.message), true),
     };

@@ -22,6 +22,7 @@ pub(crate) fn settings() -> Settings {
         expiry_grace: Duration::from_secs(120),
         lost_after: Duration::from_secs(600),
         start_limit: Duration::from_secs(1_800),
+        queue_limit: Some(Duration::from_secs(48 * 3_600)),
         keep_ended: Duration::from_secs(86_400),
         idle_grace: Duration::from_secs(300),
         banner: None,
@@ -74,6 +75,7 @@ pub(crate) fn pod(name: &str) -> Pod {
         message: None,
         unschedulable: None,
         claims: Box::default(),
+        held_by: vec![],
         containers: vec![],
     };
     Pod {

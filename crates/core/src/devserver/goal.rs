@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::{self, Reason, Type};
-use odc_api::v1alpha1::{Desired, DevServer, DevServerStatus, HibernationCause, Limits, Phase};
+use odc_api::v1alpha1::{Admission, Desired, DevServer, DevServerStatus, HibernationCause, Limits, Phase};
 
 use super::Settings;
 use super::lifetime::{self, Stage, stage};
@@ -21,6 +21,8 @@ pub enum End {
     Cancelled,
     /// Nobody used it, and it is to end then.
     Unused,
+    /// It waited for its first start for as long as anybody may.
+    QueuedTooLong,
 }
 
 /// `sleep` is who wants to put it to sleep just now: nobody uses it, or its node is being emptied.
@@ -40,13 +42,16 @@ pub fn goal(
         return Goal::End(End::Cancelled);
     }
     if status.phase == Some(Phase::Stopping) {
-        return Goal::End(if is_unused(status) { End::Unused } else { End::Cancelled });
+        return Goal::End(end_under_way(status));
     }
     if expires_at(server, limits).is_some_and(|at| stage(at, settings.expiry_grace, now) == Stage::Over) {
         return Goal::End(End::Expired);
     }
     if server.spec.desired == Desired::Hibernated {
         return Goal::Sleep(HibernationCause::User);
+    }
+    if gives_up_at(server, settings).is_some_and(|at| at <= now) {
+        return Goal::End(End::QueuedTooLong);
     }
     match (&status.hibernation, sleep) {
         // Any other value than the one of that moment wakes it, whenever it was written: no clocks are compared.
@@ -76,10 +81,33 @@ fn is_used_up(status: &DevServerStatus) -> bool {
     expiring.is_some_and(|condition| condition.reason == Reason::LifetimeUsedUp.as_str())
 }
 
-/// The decision to end it because nobody uses it was written down.
-fn is_unused(status: &DevServerStatus) -> bool {
+/// Why it is being ended, as it was written down.
+fn end_under_way(status: &DevServerStatus) -> End {
     let ready = condition::find(&status.conditions, Type::Ready);
-    ready.is_some_and(|condition| condition.reason == Reason::NobodyThere.as_str())
+    let says = |reason: Reason| ready.is_some_and(|condition| condition.reason == reason.as_str());
+    if says(Reason::NobodyThere) {
+        End::Unused
+    } else if says(Reason::QueuedTooLong) {
+        End::QueuedTooLong
+    } else {
+        End::Cancelled
+    }
+}
+
+/// Whether nothing was ever granted to it.
+pub(super) fn is_new(status: &DevServerStatus) -> bool {
+    let granted = |admission: &Admission| admission.run > 0 || !admission.nodes.is_empty();
+    status.started_at.is_none() && !status.admission.as_ref().is_some_and(granted)
+}
+
+/// When a server that waits for its first start is cancelled. One that ran before is never given up, however long it
+/// waits: its owner has work there. A booking waits from its time on.
+pub(super) fn gives_up_at(server: &DevServer, settings: &Settings) -> Option<Timestamp> {
+    let status = server.status.as_ref().filter(|status| is_new(status))?;
+    let since = status.waiting_since.as_ref()?.0;
+    let booked = server.spec.scheduling.not_before.as_ref().map(|booked| booked.0);
+    let since = booked.map_or(since, |booked| booked.max(since));
+    Some(since.saturating_add(settings.queue_limit?).unwrap_or(Timestamp::MAX))
 }
 
 #[cfg(test)]
@@ -174,6 +202,42 @@ mod tests {
         check(&expiring().desired(Desired::Ended), None, 0, Goal::End(End::Expired));
         check(&expiring().desired(Desired::Hibernated), None, 0, Goal::End(End::Expired));
         check(&running().in_phase(Phase::Stopping), None, 0, Goal::End(End::Cancelled));
+    }
+
+    #[test]
+    fn whoever_waited_too_long_for_a_first_start_is_cancelled_and_nobody_else() {
+        /// Competes since the beginning of time.
+        fn waiting(change: impl FnOnce(&mut DevServer)) -> DevServer {
+            let mut server = DevServer::test().in_phase(Phase::Queued).status(|status| {
+                status.waiting_since = Some(stored(at(0)));
+                status.admission = Some(Admission::default());
+            });
+            change(&mut server);
+            server
+        }
+        const LIMIT: i64 = 48 * HOUR;
+        let too_long = Goal::End(End::QueuedTooLong);
+        let plain = waiting(|_| {});
+        check(&plain, None, LIMIT - 1, Goal::Run);
+        check(&plain, None, LIMIT, too_long);
+        check(&DevServer::test().in_phase(Phase::Queued), None, 100 * HOUR, Goal::Run);
+
+        let booked = waiting(|server| server.spec.scheduling.not_before = Some(stored(at(HOUR))));
+        check(&booked, None, HOUR + LIMIT - 1, Goal::Run);
+        check(&booked, None, HOUR + LIMIT, too_long);
+
+        let admitted = |admission: Admission| waiting(|_| {}).status(|status| status.admission = Some(admission));
+        check(&admitted(Admission { run: 1, ..Admission::default() }), None, LIMIT, Goal::Run);
+        let granted = Admission { run: 1, nodes: vec!["node-1".into()], ..Admission::default() };
+        check(&admitted(granted), None, LIMIT, Goal::Run);
+        check(&waiting(|_| {}).status(|status| status.started_at = Some(stored(at(0)))), None, LIMIT, Goal::Run);
+
+        check(&waiting(|_| {}).desired(Desired::Ended), None, LIMIT, Goal::End(End::Cancelled));
+        check(&waiting(|_| {}).desired(Desired::Hibernated), None, LIMIT, Goal::Sleep(HibernationCause::User));
+        for (limit, expect) in [(Some(0), too_long), (None, Goal::Run)] {
+            let settings = Settings { queue_limit: limit.map(std::time::Duration::from_secs), ..settings() };
+            assert_eq!(goal(&plain, None, None, &settings, at(0)), expect);
+        }
     }
 
     #[test]

@@ -39,7 +39,10 @@ impl Decision<'_> {
             (_, None) if self.waits_for_disk(valid) => (valid.disk.reason, valid.disk.message.clone()),
             (_, None) => match &self.seen.obstacle {
                 Some(obstacle) => (Reason::Incomplete, obstacle.clone()),
-                None => describe::starting(&self.parts),
+                None => match self.held().or_else(|| self.overdue()) {
+                    Some(held) => (Reason::PodHeld, held),
+                    None => describe::starting(&self.parts),
+                },
             },
         };
         let hopeless = match &next {
@@ -63,7 +66,7 @@ impl Decision<'_> {
                 // The answer to a Secret tells the key that counts, and with it the pods follow.
                 let at_once = forgets || writes.iter().any(makes_secret);
                 let again = if at_once { Some(Duration::ZERO) } else { left }.map_or(Again::OnChange, Again::After);
-                self.told(&outlook, writes, again.or(self.node_watch()).or(self.secret_doubt()))
+                self.told(&outlook, writes, again.or(self.pod_watch()).or(self.secret_doubt()))
             }
             Err(Blocked::Taken(_)) => {
                 let again = left.map_or(Again::OnChange, Again::After);

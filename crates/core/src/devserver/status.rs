@@ -16,6 +16,7 @@ use odc_api::v1alpha1::{
 
 use super::Settings;
 use super::agents::Killed;
+use super::goal::is_new;
 use super::lifetime::{self, Stage};
 use super::parts::{Parts, is_ready};
 use super::unfit::Unfit;
@@ -29,6 +30,8 @@ pub(super) struct Outlook {
     /// Of the conditions that do not hold, and of the timeline.
     pub reason: Reason,
     pub message: String,
+    /// It waits for nothing but the queue.
+    competes: bool,
     news: Option<News>,
 }
 
@@ -46,11 +49,15 @@ enum News {
 
 impl Outlook {
     pub(super) fn new(phase: Phase, reason: Reason, message: String) -> Self {
-        Self { phase, reason, message, news: None }
+        Self { phase, reason, message, competes: false, news: None }
     }
 
     fn with(self, news: News) -> Self {
         Self { news: Some(news), ..self }
+    }
+
+    pub(super) fn competing(self) -> Self {
+        Self { competes: true, ..self }
     }
 
     /// It ends because nobody uses it.
@@ -137,6 +144,8 @@ pub(super) fn compose(
     } else {
         lifetime::pause(&mut status, now);
     }
+    let waits = outlook.competes && is_new(&status);
+    status.waiting_since = waits.then(|| status.waiting_since.take().unwrap_or_else(|| stored(now)));
     if outlook.phase.terminal() {
         status.finished_at.get_or_insert_with(|| stored(now));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use odc_api::v1alpha1::condition::Reason;
+use odc_api::v1alpha1::condition::{self, Reason, Type};
 use odc_api::v1alpha1::{DevServerStatus, Phase};
 
 use super::agents::Call;
@@ -59,8 +59,17 @@ impl Decision<'_> {
         let news = stored != Some(outlook.phase);
         let mut events: Vec<Event> = if news { describe::event(outlook).into_iter().collect() } else { vec![] };
         events.extend(untold.map(Unfit::event));
+        events.extend(self.ends_soon(&status));
         let plan = Plan { status: Some(status), events, ..plan };
         if untold.is_some() { first_told(plan) } else { plan }
+    }
+
+    /// Once for each time its end comes near: with the write that says so, and never again. One that stops is told by
+    /// that.
+    fn ends_soon(&self, status: &DevServerStatus) -> Option<Event> {
+        let expiring = |status: &DevServerStatus| condition::holds(&status.conditions, Type::Expiring);
+        let news = expiring(status) && !self.stored().is_some_and(expiring);
+        status.expires_at.as_ref().filter(|_| news).map(|at| describe::ends_soon(at.0))
     }
 
     /// The same, but told before it is done: what went wrong cannot be seen any more once it is cleared away.

@@ -18,17 +18,18 @@ pub struct Trouble {
     pub fatal: bool,
 }
 
-/// The first thing wrong with a pod that is not ready; nothing if it is only on its way.
-pub fn of(pod: &Pod) -> Option<Trouble> {
-    pod.server.as_deref()?.containers.iter().find_map(of_container)
+/// The first thing wrong with a pod that is not ready; nothing if it is only on its way. `pull_secret` is the one its
+/// owner named.
+pub fn of(pod: &Pod, pull_secret: Option<&str>) -> Option<Trouble> {
+    pod.server.as_deref()?.containers.iter().find_map(|container| of_container(container, pull_secret))
 }
 
-fn of_container(container: &Container) -> Option<Trouble> {
+fn of_container(container: &Container, pull_secret: Option<&str>) -> Option<Trouble> {
     let last_log = || container.last.as_ref().map(|exit| exit.message.clone()).filter(|log| !log.is_empty());
     match &container.state {
         ContainerState::Waiting { reason, message } => match reason.as_str() {
             "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" | "ImageInspectError" => {
-                Some(image(container, reason, message))
+                Some(image(container, reason, message, pull_secret))
             }
             "CreateContainerConfigError" => Some(Trouble {
                 reason: Reason::SecretMissing,
@@ -87,20 +88,24 @@ const DENIED: &[&str] = &[
     "status code 403",
 ];
 
-fn image(container: &Container, reason: &str, message: &str) -> Trouble {
-    let text = message.to_lowercase();
+fn image(container: &Container, reason: &str, message: &str, pull_secret: Option<&str>) -> Trouble {
+    // A file of the node's that may not be written is no refusal of the registry's.
+    let text = message.to_lowercase().replace(": permission denied", "");
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     // The first failure may be a hiccup of the registry; the kubelet tries again before it backs off.
     let again = reason != "ErrImagePull";
     let ours = super::build::is_agent(&container.name);
     let whose = if ours { "The image of ODC's own agent" } else { "The image" };
+    let mend = |advice: &str| {
+        if ours { "Ask an administrator to correct ODC_AGENT_IMAGE.".to_owned() } else { advice.to_owned() }
+    };
     let (reason, message, fatal) = if reason == "InvalidImageName" {
-        (Reason::ImageNotFound, format!("{whose} has a name no registry can have. Correct image.ref."), true)
+        let advice = mend("Create the server anew with a correct image.ref.");
+        (Reason::ImageNotFound, format!("{whose} has a name no registry can have. {advice}"), true)
     } else if says(DENIED) {
-        let advice = "Put a login for it into a Secret and name that in image.pullSecret, or correct image.ref.";
-        (Reason::ImageDenied, format!("{whose} may not be pulled: the registry wants a login. {advice}"), again)
+        (Reason::ImageDenied, format!("{whose} may not be pulled: {}", login(ours, pull_secret)), again)
     } else if says(ABSENT) {
-        let advice = "Check the name and tag in image.ref, and create the server anew.";
+        let advice = mend("Check the name and tag in image.ref, and create the server anew.");
         (Reason::ImageNotFound, format!("{whose} does not exist. {advice}"), again)
     } else {
         let cause = one_line(message);
@@ -108,6 +113,24 @@ fn image(container: &Container, reason: &str, message: &str) -> Trouble {
     };
     // A missing agent is the administrator's to mend, and no reason to end anybody's server.
     Trouble { reason, message, log: None, fatal: fatal && !ours }
+}
+
+/// What is wrong with the login for a registry, and what to do. That a Secret does not exist is told nowhere in a pod's
+/// status: its image is pulled without a login then, and the registry refuses that.
+fn login(ours: bool, pull_secret: Option<&str>) -> String {
+    match pull_secret {
+        _ if ours => "the registry wants a login. Ask an administrator to name one in the flavor's pullSecret.".into(),
+        Some(name) => format!(
+            "Secret {name}, which image.pullSecret names, does not exist in this namespace, or the registry does not \
+             take its login. Create or correct it (kubectl create secret docker-registry {name}), and create the \
+             server anew; or correct image.ref."
+        ),
+        None => {
+            "the registry wants a login. Put one into a Secret (kubectl create secret docker-registry), and create \
+                 the server anew with its name in image.pullSecret; or correct image.ref."
+                .into()
+        }
+    }
 }
 
 fn one_line(text: &str) -> String {
@@ -122,7 +145,7 @@ mod tests {
     fn waiting(reason: &str, message: &str, restarts: i64) -> Option<Trouble> {
         let state = ContainerState::Waiting { reason: reason.into(), message: message.into() };
         let last = Some(Exit { code: 3, reason: "Error".into(), message: "no such table".into() });
-        of_container(&Container { name: "dev".into(), restarts, state, last })
+        of_container(&Container { name: "dev".into(), restarts, state, last }, None)
     }
 
     #[test]
@@ -150,6 +173,50 @@ mod tests {
         }
     }
 
+    /// As containerd words it and the kubelet passes it on; a Secret that does not exist is told in an event of the
+    /// kubelet's alone (`FailedToRetrieveImagePullSecret`), and leaves the same words.
+    const DENIALS: &[&str] = &[
+        r#"failed to pull and unpack image "ghcr.io/lab/private:1": failed to resolve reference "ghcr.io/lab/private:1": failed to authorize: failed to fetch anonymous token: unexpected status from GET request to https://ghcr.io/token?scope=repository%3Alab%2Fprivate%3Apull&service=ghcr.io: 401 Unauthorized"#,
+        r#"failed to pull and unpack image "123456789012.dkr.ecr.eu-west-1.amazonaws.com/lab/private:1": failed to resolve reference "123456789012.dkr.ecr.eu-west-1.amazonaws.com/lab/private:1": unexpected status from HEAD request to https://123456789012.dkr.ecr.eu-west-1.amazonaws.com/v2/lab/private/manifests/1: 403 Forbidden"#,
+        r#"rpc error: code = Unknown desc = failed to pull and unpack image "registry.example.org/private:1": failed to resolve reference "registry.example.org/private:1": pulling from host registry.example.org failed with status code [manifests 1]: 401 Unauthorized"#,
+        r#"failed to pull and unpack image "docker.io/lab/private:1": failed to resolve reference "docker.io/lab/private:1": pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed"#,
+        r#"failed to pull and unpack image "europe-docker.pkg.dev/lab/private/x:1": failed to resolve reference "europe-docker.pkg.dev/lab/private/x:1": failed to authorize: failed to fetch oauth token: unexpected status from GET request to https://europe-docker.pkg.dev/v2/token?scope=repository%3Alab%2Fprivate%2Fx%3Apull&service=: 403 Forbidden: denied: Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "projects/lab/locations/europe/repositories/private" (or it may not exist)"#,
+        r#"failed to pull and unpack image "registry.example.org/private:1": failed to resolve reference "registry.example.org/private:1": no basic auth credentials"#,
+    ];
+
+    #[test]
+    fn an_image_that_wants_a_login_is_told_with_what_to_do() {
+        let pull = |reason: &str, message: &str, pull_secret| {
+            let state = ContainerState::Waiting { reason: reason.into(), message: message.into() };
+            let container = Container { name: "dev".into(), restarts: 0, state, last: None };
+            of_container(&container, pull_secret).unwrap()
+        };
+        for said in DENIALS {
+            // The first time may be a hiccup; after that the server is given up with advice.
+            let backing_off = format!("Back-off pulling image \"x\": ErrImagePull: {said}");
+            for (reason, message, fatal) in
+                [("ErrImagePull", *said, false), ("ImagePullBackOff", backing_off.as_str(), true)]
+            {
+                let without = pull(reason, message, None);
+                assert_eq!((without.reason, without.fatal), (Reason::ImageDenied, fatal), "{message}");
+                let told = &without.message;
+                assert!(told.contains("wants a login") && told.contains("image.pullSecret"), "{told}");
+                let named = pull(reason, message, Some("lab-login"));
+                assert_eq!((named.reason, named.fatal), (Reason::ImageDenied, fatal), "{message}");
+                let told = &named.message;
+                assert!(told.contains("Secret lab-login, which image.pullSecret names, does not exist"), "{told}");
+                assert!(told.contains("kubectl create secret docker-registry lab-login"), "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_that_cannot_unpack_is_no_registry_that_refuses() {
+        let said = r#"Back-off pulling image "x": ErrImagePull: failed to pull and unpack image "registry.example.org/x:1": failed to extract layer sha256:4010: mount callback failed on /var/lib/containerd/tmpmounts/containerd-mount1: mkdir /var/lib/containerd/tmpmounts/containerd-mount1/etc: permission denied"#;
+        let trouble = waiting("ImagePullBackOff", said, 0).unwrap();
+        assert_eq!((trouble.reason, trouble.fatal), (Reason::ImageNotFound, false));
+    }
+
     #[test]
     fn the_log_comes_along() {
         assert_eq!(waiting("CrashLoopBackOff", "", 3).unwrap().log.as_deref(), Some("no such table"));
@@ -159,13 +226,18 @@ mod tests {
     fn a_missing_agent_ends_nobodys_server() {
         let state = ContainerState::Waiting { reason: "ImagePullBackOff".into(), message: "not found".into() };
         let container = Container { name: crate::devserver::build::AGENT.into(), restarts: 0, state, last: None };
-        assert!(!of_container(&container).unwrap().fatal);
+        let trouble = of_container(&container, Some("mine")).unwrap();
+        assert!(!trouble.fatal);
+        assert!(trouble.message.contains("administrator") && !trouble.message.contains("image.ref"), "{trouble:?}");
+        let denied = ContainerState::Waiting { reason: "ImagePullBackOff".into(), message: "403 Forbidden".into() };
+        let trouble = of_container(&Container { state: denied, ..container }, Some("mine")).unwrap();
+        assert!(trouble.message.contains("flavor's pullSecret") && !trouble.message.contains("mine"), "{trouble:?}");
     }
 
     #[test]
     fn a_program_that_ends_well_is_no_trouble() {
         let state = ContainerState::Ended(Exit { code: 0, reason: "Completed".into(), message: String::new() });
         let container = Container { name: "odc-agent".into(), restarts: 0, state, last: None };
-        assert_eq!(of_container(&container), None);
+        assert_eq!(of_container(&container, None), None);
     }
 }

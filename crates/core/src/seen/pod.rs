@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::{annotation, label};
 
-use super::at;
+use super::{at, holders};
 use crate::amounts::Amounts;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Pod {
     pub uid: String,
     pub node: Option<String>,
     pub phase: PodPhase,
-    /// Since when it is being deleted.
+    /// It is being deleted, and has until then to stop by itself.
     pub deleting: Option<Timestamp>,
     /// What the kube-scheduler counts for it, one pod included.
     pub requests: Amounts,
@@ -53,6 +53,8 @@ pub struct ServerPod {
     pub unschedulable: Option<Timestamp>,
     /// The claims it mounts, and may write to for as long as it is there.
     pub claims: Box<[Box<str>]>,
+    /// The finalizers that keep it although it is being deleted; of others nobody asks.
+    pub held_by: Vec<String>,
     /// Those of the init containers first.
     pub containers: Vec<Container>,
 }
@@ -148,6 +150,7 @@ impl ServerPod {
                 .or_else(|| refused.and_then(|refused| refused.message.clone())),
             unschedulable: refused.and_then(|refused| at(refused.last_transition_time.as_ref())),
             claims: pod.spec.as_ref().map(claims).unwrap_or_default(),
+            held_by: meta.deletion_timestamp.as_ref().map(|_| holders(meta.finalizers.as_deref())).unwrap_or_default(),
             containers,
         })
     }
@@ -250,6 +253,17 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_is_being_deleted_tells_who_keeps_it() {
+        let of = |deleted: Option<&str>| {
+            let seen = pod(json!({"metadata": {"name": "server-1-0", "labels": {"odc.dev/server": "server-1"},
+                "deletionTimestamp": deleted, "finalizers": ["foregroundDeletion", "example.org/hold", "orphan"]}}));
+            seen.server.unwrap().held_by
+        };
+        assert_eq!(of(Some("2026-01-01T00:00:00Z")), ["example.org/hold"]);
+        assert_eq!(of(None), [] as [&str; 0]);
+    }
+
+    #[test]
     fn a_pod_of_a_server_tells_more() {
         let seen = pod(json!({
             "metadata": {
@@ -272,6 +286,7 @@ mod tests {
             },
         }));
         let server = seen.server.unwrap();
+        assert_eq!(server.held_by, [] as [&str; 0]);
         assert_eq!((server.owner.as_deref(), server.run, server.ready), (Some("uid-1"), Some(3), false));
         assert_eq!(server.message.as_deref(), Some("0/1 nodes"));
         assert_eq!(*server.claims, ["claim-home".into()]);

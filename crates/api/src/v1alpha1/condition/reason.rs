@@ -83,6 +83,8 @@ words! {
         Starting,
         /// A pod went away and is being replaced.
         PodGone,
+        /// A pod that was stopped is still there: a finalizer keeps it, or its node does not say that it is gone.
+        PodHeld,
         /// A container died and is being restarted.
         Restarting,
         /// The node of a pod does not answer any more.
@@ -115,6 +117,8 @@ words! {
         LifetimeUsedUp,
         /// Its owner or an administrator ended it.
         Ended,
+        /// It waited for its first start for as long as this cluster lets anybody wait, so it was cancelled.
+        QueuedTooLong,
 
         // Failures
         /// The image does not exist, or its registry does not answer.

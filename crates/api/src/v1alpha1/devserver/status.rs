@@ -52,6 +52,11 @@ pub struct DevServerStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Admission>,
 
+    /// Since when the server has been waiting in the queue for its first start; absent while it does not. Whoever waits
+    /// for longer than the cluster allows is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_since: Option<Time>,
+
     /// When the server was ready for the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,

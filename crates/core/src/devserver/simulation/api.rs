@@ -142,7 +142,8 @@ impl Cluster {
     /// when their kubelet says so.
     pub(super) fn remove_pod(&mut self, uid: &str, grace: Option<u32>) {
         let now = self.now;
-        let at_once = |pod: &seen::Pod| grace == Some(0) || pod.node.is_none() || pod.is_over();
+        let held = self.is_held(uid);
+        let at_once = |pod: &seen::Pod| !held && (grace == Some(0) || pod.node.is_none() || pod.is_over());
         self.pods.retain(|pod| pod.seen.uid != uid || !at_once(&pod.seen));
         if let Some(pod) = self.pods.iter_mut().find(|pod| pod.seen.uid == uid) {
             pod.seen.deleting.get_or_insert(stored(now).0);

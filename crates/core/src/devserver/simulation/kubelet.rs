@@ -45,14 +45,23 @@ impl Cluster {
             if self.processes.iter().any(|process| process.pod_uid == uid) {
                 self.agent_ends(uid);
             }
-            self.pods.remove(at);
+            let before = self.processes.len();
             self.processes.retain(|process| process.pod_uid != uid);
+            if self.is_held(uid) {
+                return self.processes.len() != before;
+            }
+            self.pods.remove(at);
             return true;
         }
         if self.pods[at].seen.is_over() {
             return false;
         }
         if self.processes.iter().any(|process| process.pod_uid == uid) { self.ready(at) } else { self.begin(at) }
+    }
+
+    /// Whether somebody's finalizer keeps it.
+    pub(super) fn is_held(&self, uid: &str) -> bool {
+        self.pods.iter().any(|pod| pod.seen.uid == uid && !pod.details().held_by.is_empty())
     }
 
     /// The kube-scheduler binds a pod to the only node it may have.

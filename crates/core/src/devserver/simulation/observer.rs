@@ -29,6 +29,8 @@ pub(super) enum Did {
 #[derive(Clone, Default)]
 pub(super) struct Observer {
     pub log: Vec<Did>,
+    /// That its end is near.
+    pub warnings: Vec<String>,
     /// How long the server has been Running.
     pub ran: Duration,
     pub secret_made: bool,
@@ -73,6 +75,12 @@ impl Cluster {
         if used_up(new) && !used_up(&old) {
             let granted = new.lifetime.unwrap().granted.as_std();
             assert!(self.observer.ran >= granted, "stopped after {:?} of {granted:?}", self.observer.ran);
+        }
+        if new_phase == Phase::Cancelled && is_ready_for(new, Reason::QueuedTooLong) {
+            let run = old.admission.map_or(0, |admission| admission.run);
+            assert_eq!((run, &old.started_at), (0, &None), "it ran before");
+            let waited = self.now.duration_since(old.waiting_since.unwrap().0);
+            assert!(waited.unsigned_abs() >= settings().queue_limit.unwrap(), "cancelled after {waited:#}");
         }
         if new_phase.terminal() {
             assert!(self.pods.is_empty() || new_phase == Phase::Failed, "{new_phase} with pods left");
@@ -154,6 +162,11 @@ impl Cluster {
             assert!(self.now < end, "it is {} and the server runs until {end}", self.now);
         }
     }
+}
+
+/// Whether the condition Ready has this reason.
+fn is_ready_for(status: &DevServerStatus, reason: Reason) -> bool {
+    condition::find(&status.conditions, Type::Ready).is_some_and(|condition| condition.reason == reason.as_str())
 }
 
 fn used_up(status: &DevServerStatus) -> bool {

@@ -135,14 +135,20 @@ impl Cluster {
         }
         let written = plan.status.is_some();
         let news = plan.status.as_ref().is_some_and(|status| status.phase != self.phase());
-        let serious = plan.events.iter().filter(|event| event.reason == Reason::PreStopFailed).count();
-        assert!(serious <= 1 && plan.events.len() - serious <= usize::from(news), "told twice: {:?}", plan.events);
+        let of = |reason: Reason| plan.events.iter().filter(|event| event.reason == reason).count();
+        let apart = [of(Reason::PreStopFailed), of(Reason::EndsSoon)];
+        let others = plan.events.len() - apart.iter().sum::<usize>();
+        assert!(apart.iter().all(|count| *count <= 1) && others <= usize::from(news), "told twice: {:?}", plan.events);
+        let ends_soon =
+            plan.events.iter().find(|event| event.reason == Reason::EndsSoon).map(|event| event.note.clone());
         if let Some(status) = plan.status {
             self.operator.sleep = None;
             if !matches!(self.store(version, status), Ok(Answer::Done)) {
                 self.operator.dirty = true;
                 return;
             }
+            // As in the operator: what could not be stored did not happen.
+            self.observer.warnings.extend(ends_soon);
         }
         let held = plan.phase.filter(|phase| !written && self.phase() != Some(*phase));
         self.operator.held = held.map(|phase| match self.operator.held {

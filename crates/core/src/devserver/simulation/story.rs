@@ -4,15 +4,18 @@ mod cost;
 mod disk;
 mod end;
 mod endure;
+mod held;
 mod node;
 mod start;
 mod time;
+mod wait;
 
 use std::time::Duration;
 
 use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{Desired, DevServer, DevServerFlavor, HibernationCause, Image, Phase};
 
+use super::api::Answer;
 use super::observer::Did::{self, Change, Create, Delete, Explain, Grant, Release, Revoke, Status};
 use super::script::Event;
 use super::{Cluster, Pod, Secret};

@@ -70,6 +70,9 @@ fn about(reason: &str, name: &str) -> Option<String> {
             format!("devctl avail shows what is free; fewer GPUs start sooner. {name} keeps its place.")
         }
         "Unsatisfiable" => "No node could ever hold it: ask for less, or for another flavor.".into(),
+        "QueuedTooLong" => {
+            "devctl avail shows what starts soon; devctl create again, with fewer GPUs, another flavor or --at.".into()
+        }
         "Booked" => "It was booked for later, and starts by itself then.".into(),
         "ImageNotFound" => {
             "Check the name of the image; it must be reachable from the cluster, not only from here.".into()
@@ -79,6 +82,7 @@ fn about(reason: &str, name: &str) -> Option<String> {
             "The image's own program ends at once: devctl logs {name} --previous; or leave --preserve-entrypoint out."
         ),
         "SecretMissing" => "Create the Secret that --secret-env names, and the server goes on by itself.".into(),
+        "PodHeld" => format!("An old pod is still there: kubectl get pods -l odc.dev/server={name} -o yaml shows why."),
         "NodeLost" => "Its node does not answer; with a claim it waits until the old pod is known to be gone.".into(),
         "NobodyThere" => format!("Any use keeps it: devctl ssh {name}, or odc-keep-alive inside."),
         "EndsSoon" => format!("devctl extend {name} 2h"),

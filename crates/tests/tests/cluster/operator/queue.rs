@@ -157,6 +157,46 @@ async fn a_booked_time_is_promised_and_kept() -> anyhow::Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn whoever_waits_too_long_for_a_first_start_is_cancelled_and_others_are_not() -> anyhow::Result<()> {
+    with_stage(async |stage| {
+        let _operator = operator(stage, &json!({}), &[("ODC_QUEUE_LIMIT", "5s")]).await?;
+        let whole = json!({"flavor": "gpu", "count": 8});
+        stage.claim("home").await?;
+        stage.create("worked", json!({"flavor": "gpu", "count": 8, "home": {"claim": "home"}})).await?;
+        stage.until_phase("worked", Phase::Running).await?;
+        stage.change("worked", json!({"desired": "Hibernated"})).await?;
+        stage.until_phase("worked", Phase::Hibernated).await?;
+        for name in ["first", "second"] {
+            stage.create(name, whole.clone()).await?;
+            stage.until_phase(name, Phase::Running).await?;
+        }
+        stage.change("worked", json!({"desired": "Running"})).await?;
+        stage.until_phase("worked", Phase::Queued).await?;
+        stage.create("third", whole).await?;
+        let waiting =
+            stage.until("third", "told since when it waits", |server| status(server).waiting_since.is_some()).await?;
+        assert_eq!(status(&waiting).phase, Some(Phase::Queued));
+        let since = status(&waiting).waiting_since.context("it waits")?;
+
+        let ended = stage.until_phase("third", Phase::Cancelled).await?;
+        let ready = condition::find(&status(&ended).conditions, Type::Ready).cloned().context("it is told why")?;
+        assert_eq!(ready.reason, "QueuedTooLong");
+        assert!(ready.message.contains("It waited 5s for its first start"), "{}", ready.message);
+        let finished = status(&ended).finished_at.context("it has ended")?;
+        assert!(finished.0.duration_since(since.0) >= SignedDuration::from_secs(5), "{since:?} to {finished:?}");
+        // Who waits for longer than that, but has worked before, goes on waiting, and gets what becomes free.
+        let worked = stage.servers.get("worked").await?;
+        assert_eq!((status(&worked).phase, status(&worked).waiting_since), (Some(Phase::Queued), None));
+        stage.change("first", json!({"desired": "Ended"})).await?;
+        stage.until_phase("worked", Phase::Running).await?;
+        let ended = stage.servers.get("third").await?;
+        assert_eq!((status(&ended).phase, admission(&ended).run), (Some(Phase::Cancelled), 0));
+        Ok(())
+    })
+    .await
+}
+
 /// What the scheduler was told and decided, by the recordings in a directory.
 fn recorded(directory: &Path) -> anyhow::Result<Vec<(std::path::PathBuf, Vec<Value>)>> {
     let mut files: Vec<_> =

@@ -37,6 +37,29 @@ fn the_end_of_its_time_is_told_in_stages() {
 }
 
 #[test]
+fn that_its_end_is_near_is_an_event_each_time_it_comes_near() {
+    let cluster = running(DevServer::test()).for_a(minutes(7 * 60 + 29));
+    assert_eq!(cluster.observer.warnings, [] as [&str; 0]);
+    let mut cluster = cluster.for_a(minutes(1));
+    let first = "Came near its end: it expires at 1970-01-12T21:46:40Z; raise spec.lifetime to extend it.";
+    assert_eq!(cluster.observer.warnings, [first]);
+    // Nobody repeats it: not the next stage, and not the next operator.
+    cluster.operator.die();
+    let cluster = cluster.for_a(minutes(31));
+    cluster.says(Type::Expiring, "True", "EndsSoon", "about to stop");
+    assert_eq!(cluster.observer.warnings.len(), 1);
+    let cluster = cluster.after(&Event::Lifetime(9 * 60));
+    cluster.says(Type::Expiring, "False", "TimeLeft", "");
+    let cluster = cluster.for_a(minutes(29));
+    let second = "Came near its end: it expires at 1970-01-12T22:46:40Z; raise spec.lifetime to extend it.";
+    assert_eq!(cluster.observer.warnings, [first, second]);
+    // A stop is told as such.
+    let cluster = cluster.for_a(hours(1));
+    cluster.is(Phase::Expired);
+    assert_eq!(cluster.observer.warnings.len(), 2);
+}
+
+#[test]
 fn an_operator_that_was_away_over_the_end_ends_it_when_it_is_back() {
     let cluster = running(DevServer::test()).after(&Event::Down(true)).for_a(hours(20));
     cluster.is(Phase::Running);
