@@ -13,6 +13,8 @@ mod context;
 mod devserver;
 mod error;
 mod facts;
+#[cfg(test)]
+mod fake;
 mod flavor;
 mod follow;
 mod health;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
@@ -459,8 +458,7 @@ pub(super) async fn ended(operator: &mut Operator) -> anyhow::Result<ExitStatus>
 }
 
 async fn epoch(stage: &Stage<'_>) -> anyhow::Result<i32> {
-    let leases: Api<Lease> = Api::namespaced(stage.plane.client.clone(), "odc-system");
-    let spec = leases.get("odc-operator").await?.spec.unwrap_or_default();
+    let spec = stage.leases().get(super::stage::LEASE).await?.spec.unwrap_or_default();
     spec.lease_transitions.context("a lease counts its leaders")
 }
 
