@@ -191,9 +191,7 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
             match written {
                 Ok(server) => {
                     let version = crate::follow::version(&server);
-                    let server = Arc::new(server);
-                    let _ = ctx.triggers.own.send((*server).clone());
-                    memory.decided.insert(uid, (server, version));
+                    memory.decided.insert(uid, (Arc::new(server), version));
                 }
                 Err(error) => {
                     again = again.or(Again::After(failed(ctx, &error)));
