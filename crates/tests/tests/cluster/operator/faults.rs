@@ -672,7 +672,13 @@ async fn a_user_nobody_can_read_keeps_what_they_have() -> anyhow::Result<()> {
         assert_eq!(stage.servers.get("box").await?.status.unwrap_or_default().phase, Some(Phase::Running));
         // And nobody else is kept from anything.
         odc::apply(&stage.plane.client, &user("bob")).await?;
-        stage.user_ready("bob").await
+        stage.user_ready("bob").await?;
+
+        // When they go, what they had goes as that of anybody else.
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("odc.dev", "v1alpha1", "DevServerUser"));
+        let users: Api<DynamicObject> = Api::all_with(stage.plane.client.clone(), &resource);
+        users.delete("ada", &DeleteParams::default()).await?;
+        until_none(&Api::<Namespace>::all(stage.plane.client.clone()), NAMESPACE).await
     })
     .await
 }
