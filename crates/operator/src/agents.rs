@@ -122,7 +122,7 @@ fn name(say: &Say) -> &'static str {
 
 /// Of a server that is gone meanwhile, nothing is kept.
 fn note(ctx: &Context, uid: &str, pod: &str, change: impl FnOnce(&mut AgentSeen)) {
-    ctx.hints.change_known(uid, |hint| change(hint.agent(pod)));
+    ctx.hints.change(uid, |hint| change(hint.agent(pod)));
 }
 
 /// True if it was said and taken.

@@ -8,6 +8,7 @@ use odc_core::plan::{Target, Write};
 use odc_core::seen;
 use serde_json::{Value, json};
 
+use crate::cache::Cache;
 use crate::context::Context;
 use crate::error::{Error, code};
 use crate::request::{api, in_time};
@@ -18,6 +19,7 @@ pub const MANAGER: &str = "odc-operator";
 pub async fn apply(ctx: &Context, write: &Write) -> Result<Option<Value>, Error> {
     ctx.may_write()?;
     let started = Instant::now();
+    let lists = lists(ctx, kind(write));
     let done = match write {
         Write::Apply(object) => patch(ctx, object).await,
         Write::Create(object) => create(ctx, object).await,
@@ -27,7 +29,7 @@ pub async fn apply(ctx: &Context, write: &Write) -> Result<Option<Value>, Error>
     tracing::debug!(?write, took = ?started.elapsed(), ok = done.is_ok(), "wrote");
     let stored = done?;
     if let Some(stored) = &stored {
-        remember(ctx, kind(write), stored);
+        remember(ctx, kind(write), stored, lists);
     }
     Ok(stored)
 }
@@ -151,23 +153,35 @@ pub fn version(object: &Value) -> u64 {
 }
 
 /// Puts what was written into our copies, so that the next look does not write it again before the watch tells us.
-fn remember(ctx: &Context, kind: Kind, stored: &Value) {
+fn remember(ctx: &Context, kind: Kind, stored: &Value, lists: u64) {
     let text = |field: &str| stored["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let key = (text("namespace"), text("name"));
+    let (key, version) = ((text("namespace"), text("name")), version(stored));
     match kind {
         Kind::Pod => {
             if let Ok(pod) = serde_json::from_value(stored.clone()) {
-                ctx.cluster.pods.insert_own(key, seen::Pod::of(&pod), version(stored));
+                ctx.cluster.pods.insert_own(key, seen::Pod::of(&pod), version, lists);
             }
-        }
-        Kind::Namespace => {
-            ctx.cluster.namespaces.insert_own(key, seen::Child::of(kind, stored.clone()), version(stored));
         }
         Kind::Secret | Kind::DevServer => {}
         _ => {
-            if let Some(cache) = ctx.cluster.children.of(kind) {
-                cache.insert_own(key, seen::Child::of(kind, stored.clone()), version(stored));
+            if let Some(cache) = copies(ctx, kind) {
+                cache.insert_own(key, seen::Child::of(kind, stored.clone()), version, lists);
             }
         }
+    }
+}
+
+/// How often that kind was listed.
+fn lists(ctx: &Context, kind: Kind) -> u64 {
+    match kind {
+        Kind::Pod => ctx.cluster.pods.lists(),
+        _ => copies(ctx, kind).map_or(0, Cache::lists),
+    }
+}
+
+fn copies(ctx: &Context, kind: Kind) -> Option<&Cache<seen::Child>> {
+    match kind {
+        Kind::Namespace => Some(&ctx.cluster.namespaces),
+        _ => ctx.cluster.children.of(kind),
     }
 }

@@ -19,6 +19,8 @@ struct Inner<V> {
     spaces: HashMap<String, BTreeMap<String, Entry<V>>>,
     /// The newest version the watch has delivered. What we wrote ourselves and is older has been seen already.
     version: u64,
+    /// How often everything was listed to the end.
+    lists: u64,
 }
 
 #[derive(Debug)]
@@ -39,7 +41,8 @@ struct Own<V> {
 
 impl<V> Default for Cache<V> {
     fn default() -> Self {
-        Self { inner: RwLock::new(Inner { spaces: HashMap::new(), version: 0 }), ready: watch::Sender::new(false) }
+        let inner = Inner { spaces: HashMap::new(), version: 0, lists: 0 };
+        Self { inner: RwLock::new(inner), ready: watch::Sender::new(false) }
     }
 }
 
@@ -63,6 +66,11 @@ impl<V> Cache<V> {
     pub async fn ready(&self) {
         // The sender is ours and lives as long as we do.
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// How often everything was listed to the end: asked before a write, told with what came of it.
+    pub fn lists(&self) -> u64 {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).lists
     }
 
     /// A list begins, which is believed even when it is older than what is known: a cluster can be set back.
@@ -98,10 +106,15 @@ impl<V> Cache<V> {
         }))
     }
 
-    /// Puts in what we wrote ourselves, before the watch tells us; unless it has told us, and perhaps more.
-    pub fn insert_own(&self, key: Key, value: V, version: u64) {
+    /// Puts in what we wrote ourselves, before the watch tells us; unless it has told us, and perhaps more. What was sent
+    /// before the last list ended is in that list, or gone, or the watch tells: the versions in a list say nothing about
+    /// what was deleted.
+    pub fn insert_own(&self, key: Key, value: V, version: u64, lists: u64) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        if version <= inner.version || inner.get(&key).is_some_and(|known| known.version > version) {
+        if lists != inner.lists
+            || version <= inner.version
+            || inner.get(&key).is_some_and(|known| known.version > version)
+        {
             return;
         }
         let own = match inner.take(&key) {
@@ -136,6 +149,7 @@ impl<V> Cache<V> {
             });
         }
         inner.spaces.retain(|_, space| !space.is_empty());
+        inner.lists += 1;
         drop(inner);
         self.ready.send_replace(true);
         gone
@@ -191,12 +205,12 @@ mod tests {
     #[test]
     fn our_own_writes_do_not_undo_what_the_watch_said() {
         let cache = Cache::default();
-        cache.insert_own(key("a"), 1, 5);
+        cache.insert_own(key("a"), 1, 5, cache.lists());
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&1));
         cache.insert(key("a"), 2, 6);
         cache.remove(&key("a"), 7);
         // Our own answer comes late: the object is gone already.
-        cache.insert_own(key("a"), 1, 5);
+        cache.insert_own(key("a"), 1, 5, cache.lists());
         assert_eq!(cache.get("ns", "a"), None);
     }
 
@@ -204,7 +218,7 @@ mod tests {
     fn a_watch_that_is_behind_does_not_undo_our_own_writes() {
         let cache = Cache::default();
         cache.insert(key("a"), 1, 1);
-        cache.insert_own(key("a"), 3, 9);
+        cache.insert_own(key("a"), 3, 9, cache.lists());
         // The one before ours went; ours is there.
         assert_eq!(cache.remove(&key("a"), 8), Told::Stale);
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&3));
@@ -216,15 +230,37 @@ mod tests {
     fn what_others_changed_before_us_is_news_when_the_watch_has_caught_up() {
         let cache = Cache::default();
         cache.insert(key("a"), 1, 1);
-        cache.insert_own(key("a"), 3, 9);
+        cache.insert_own(key("a"), 3, 9, cache.lists());
         // Only our own write comes back: no difference.
         assert_eq!(cache.insert(key("a"), 3, 9), Told::News(Some(Arc::new(3))));
         // Ours holds what somebody wrote before it, of which nobody was told.
-        cache.insert_own(key("a"), 5, 20);
-        cache.insert_own(key("a"), 6, 22);
+        cache.insert_own(key("a"), 5, 20, cache.lists());
+        cache.insert_own(key("a"), 6, 22, cache.lists());
         assert_eq!(cache.insert(key("a"), 4, 19), Told::Stale);
         assert_eq!(cache.insert(key("a"), 6, 22), Told::News(Some(Arc::new(3))));
         assert_eq!(cache.insert(key("a"), 7, 23), Told::News(Some(Arc::new(6))));
+    }
+
+    #[test]
+    fn what_was_written_before_a_list_and_deleted_before_it_does_not_come_back() {
+        let cache = Cache::default();
+        cache.insert(key("a"), 1, 50);
+        cache.insert(key("b"), 1, 90);
+        let lists = cache.lists();
+        // Ours is stored as 100 and deleted as 101; the list that follows knows nothing newer than 90.
+        cache.begin_list();
+        cache.insert_listed(key("b"), 1, 90);
+        assert_eq!(cache.retain(&HashSet::from([key("b")])), [(key("a"), Arc::new(1))]);
+        cache.insert_own(key("a"), 2, 100, lists);
+        assert_eq!(cache.get("ns", "a"), None);
+    }
+
+    #[test]
+    fn what_we_wrote_during_a_list_that_does_not_have_it_is_told_to_be_gone() {
+        let cache = Cache::default();
+        cache.begin_list();
+        cache.insert_own(key("a"), 2, 100, cache.lists());
+        assert_eq!(cache.retain(&HashSet::new()), [(key("a"), Arc::new(2))]);
     }
 
     #[test]
@@ -236,7 +272,7 @@ mod tests {
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&1));
         assert_eq!(cache.insert(key("a"), 3, 5), Told::News(Some(Arc::new(1))));
         // What we write from then on counts again.
-        cache.insert_own(key("a"), 4, 6);
+        cache.insert_own(key("a"), 4, 6, cache.lists());
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&4));
     }
 

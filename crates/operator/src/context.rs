@@ -25,7 +25,9 @@ use crate::lease::Lead;
 use crate::metrics::Metrics;
 use crate::missing::Missing;
 use crate::queue::Plans;
+use crate::reflect::Own;
 use crate::report::Reporter;
+use crate::unreadable::Refusals;
 
 pub struct Context {
     pub client: Client,
@@ -44,6 +46,7 @@ pub struct Context {
     /// Whose word agents take.
     pub authority: watch::Sender<Known>,
     pub calls: Calls,
+    pub refusals: Refusals,
     /// The queue's planner.
     pub plans: Mutex<Plans>,
 }
@@ -168,6 +171,8 @@ impl Admitting {
 }
 
 /// What this process happens to know. Losing it costs a question or a second, never a decision.
+///
+/// Only of objects that are there: a look that ends after its object was deleted leaves nothing behind.
 #[derive(Default)]
 pub struct Hints {
     of: Mutex<HashMap<String, Hint>>,
@@ -207,15 +212,21 @@ impl Hints {
         self.lock().get(uid).cloned().unwrap_or_default()
     }
 
+    /// Of what is not there, nothing of the change is kept.
     pub fn change<T>(&self, uid: &str, change: impl FnOnce(&mut Hint) -> T) -> T {
-        change(self.lock().entry(uid.to_owned()).or_default())
+        change(self.lock().get_mut(uid).unwrap_or(&mut Hint::default()))
     }
 
-    /// Only of what is there.
-    pub fn change_known(&self, uid: &str, change: impl FnOnce(&mut Hint)) {
-        if let Some(hint) = self.lock().get_mut(uid) {
-            change(hint);
+    /// It is there.
+    pub fn admit(&self, uid: &str) {
+        let mut all = self.lock();
+        if !all.contains_key(uid) {
+            all.insert(uid.to_owned(), Hint::default());
         }
+    }
+
+    pub fn knows(&self, uid: &str) -> bool {
+        self.lock().contains_key(uid)
     }
 
     /// How often in a row, this time included.
@@ -235,6 +246,11 @@ impl Hints {
     pub fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
+
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
 }
 
 /// Who is to be looked at.
@@ -247,7 +263,7 @@ pub struct Triggers {
     pub queue: Notify,
     pub flavors: Notify,
     /// Servers as we wrote them, before the watch tells us.
-    pub own: mpsc::UnboundedSender<DevServer>,
+    pub own: Own<DevServer>,
 }
 
 impl Context {
@@ -307,5 +323,38 @@ impl Context {
     pub fn look_at_queue(&self) {
         self.triggers.queue.notify_one();
         self.triggers.flavors.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_to_be_admitted_no_more_is_named_once() {
+        let set = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect::<HashSet<String>>();
+        let admitting = Admitting::default();
+        assert_eq!(admitting.replace(set(&["a", "b", "c"])), [""; 0]);
+        assert!(admitting.has("a"));
+        // Those of the plan before that are also in this one wait no more than they did.
+        let no_more: HashSet<String> = admitting.replace(set(&["b", "d"])).into_iter().collect();
+        assert_eq!(no_more, set(&["a", "c"]));
+        assert!(!admitting.has("a") && admitting.has("b") && admitting.has("d"));
+        assert_eq!(admitting.replace(set(&["b", "d"])), [""; 0]);
+        let no_more: HashSet<String> = admitting.replace(HashSet::new()).into_iter().collect();
+        assert_eq!(no_more, set(&["b", "d"]));
+    }
+
+    #[test]
+    fn of_what_is_gone_nothing_is_kept() {
+        let hints = Hints::default();
+        hints.admit("a");
+        assert_eq!((hints.failed("a"), hints.failed("a")), (1, 2));
+        // It is told again and again that it is there.
+        hints.admit("a");
+        assert_eq!(hints.failed("a"), 3);
+        hints.forget("a");
+        assert_eq!((hints.failed("a"), hints.failed("a")), (1, 1));
+        assert!(!hints.knows("a"));
     }
 }

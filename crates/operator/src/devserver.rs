@@ -23,12 +23,16 @@ use crate::facts::Known;
 use crate::report::{self, Manager};
 use crate::request::in_time;
 use crate::requeue;
+use crate::unreadable;
 
 pub const NAME: &str = "devserver";
 /// A decision asks at most for keys, the Secret and the entrypoint, each once.
 const ROUNDS: usize = 5;
 /// Failures in a row before the owner is told.
 const PATIENCE: u32 = 2;
+/// What the owner of a server reads over which we fall.
+const STUMBLES: &str = "ODC fails at this server by a mistake of its own, and tries again from time to time. \
+    What runs goes on. Tell your administrator, or delete it and create another.";
 /// How long to wait for a watch that is behind.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
@@ -66,12 +70,9 @@ async fn tell_obstacle(server: &DevServer, ctx: &Context, uid: &str, error: &Err
         return;
     }
     if let Some(status) = decide(server, ctx, None).status {
-        match report::status(ctx, server, own_part(status), Manager::Driver).await {
-            Ok(written) => {
-                let _ = ctx.triggers.own.send(written);
-            }
+        if let Err(other) = report::status(ctx, server, own_part(status), Manager::Driver).await {
             // The obstacle itself is being reported; that this cannot be told either is no news.
-            Err(other) => tracing::debug!(error = &other as &dyn std::error::Error, "an obstacle was not told"),
+            tracing::debug!(error = &other as &dyn std::error::Error, "an obstacle was not told");
         }
     }
 }
@@ -83,6 +84,10 @@ async fn drive(server: &DevServer, ctx: &Arc<Context>) -> Result<Action, Error> 
     }
     let mut keys = None;
     for _ in 0..ROUNDS {
+        // One that went meanwhile needs nothing more, and answers about it are not kept.
+        if !ctx.hints.knows(server.metadata.uid.as_deref().unwrap_or_default()) {
+            return Ok(Action::await_change());
+        }
         let plan = decide(server, ctx, keys.as_ref());
         if let Some(question) = &plan.ask {
             answer::answer(ctx, server, question, &mut keys).await?;
@@ -146,8 +151,6 @@ async fn carry_out(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result
     if let Some(status) = plan.status {
         let written = report::status(ctx, server, own_part(status), Manager::Driver).await?;
         started(ctx, server, &written);
-        // The receiver lives as long as the leader.
-        let _ = ctx.triggers.own.send(written);
         if is_somebodys(ctx, server) {
             ctx.reporter.tell(&server.object_ref(&()), &plan.events);
         }
@@ -183,5 +186,9 @@ pub fn on_error(server: Arc<DevServer>, error: &Error, ctx: Arc<Context>) -> Act
     let failures = ctx.hints.failed(server.metadata.uid.as_deref().unwrap_or_default());
     let name = server.metadata.name.as_deref().unwrap_or_default();
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    if matches!(error, Error::Panicked(_)) && failures > PATIENCE {
+        // No plan can say so: making one is what fails.
+        unreadable::refuse(&ctx, &server.metadata, STUMBLES.to_owned());
+    }
     requeue::failed(&ctx, NAME, &format!("{namespace}/{name}"), error, failures)
 }

@@ -42,8 +42,5 @@ async fn pass(ctx: &Context) -> Result<(), Error> {
 async fn write(ctx: &Context, flavor: &DevServerFlavor, status: DevServerFlavorStatus) -> Result<(), Error> {
     let own = DevServerFlavorStatus { record: None, ..status };
     let status: Value = serde_json::to_value(own).unwrap_or_default();
-    let written = report::status(ctx, flavor, status, Manager::Driver).await?;
-    let (key, version) = (crate::follow::key(&written), crate::follow::version(&written));
-    ctx.cluster.flavors.kept.insert_own(key, written, version);
-    Ok(())
+    report::status(ctx, flavor, status, Manager::Driver).await.map(drop)
 }

@@ -2,19 +2,14 @@
 
 use std::collections::HashSet;
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use futures_util::StreamExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
-use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 
 use crate::cache::{Cache, Key, Told};
 
@@ -107,128 +102,12 @@ fn receive<K, V>(
     }
 }
 
-/// As [`follow`], for kinds that are looked at whole. `own` brings objects as we wrote them, which are taken only while
-/// the watch is behind.
-pub async fn reflect<K>(
-    api: Api<Guarded<K>>,
-    config: watcher::Config,
-    mut writer: Writer<K>,
-    mut own: mpsc::UnboundedReceiver<K>,
-    unreadable: impl Fn(&Guarded<K>),
-    changed: impl Fn(&K, bool),
-) where
-    K: Resource<DynamicType = ()>
-        + ResourceExt
-        + Lookup<DynamicType = ()>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static,
-{
-    let mut events = std::pin::pin!(watcher::watcher(api, config).default_backoff());
-    let store = writer.as_reader();
-    let mut newest = 0;
-    let mut known = Vec::new();
-    loop {
-        let event = tokio::select! {
-            event = events.next() => match event {
-                None => return,
-                Some(Err(error)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "a watch broke and is made anew");
-                    continue;
-                }
-                Some(Ok(event)) => event,
-            },
-            Some(object) = own.recv() => {
-                if version(&object) > newest {
-                    let object = prune(object);
-                    writer.apply_watcher_event(&Event::Apply(object.clone()));
-                    changed(&object, false);
-                }
-                continue;
-            }
-        };
-        match event {
-            Event::Init => {
-                newest = 0;
-                known = store.state();
-                writer.apply_watcher_event(&Event::Init);
-            }
-            Event::InitApply(guarded) => match guarded.0 {
-                Ok(object) => {
-                    newest = newest.max(version(&object));
-                    writer.apply_watcher_event(&Event::InitApply(prune(object)));
-                }
-                Err(_) => unreadable(&guarded),
-            },
-            // Only now is the list to be seen, and with it what went while nobody watched.
-            Event::InitDone => {
-                writer.apply_watcher_event(&Event::InitDone);
-                let gone = |object: &&Arc<K>| store.get(&object.to_object_ref(())).is_none();
-                for object in std::mem::take(&mut known).iter().filter(gone) {
-                    changed(object, true);
-                }
-                for object in store.state() {
-                    changed(&object, false);
-                }
-            }
-            Event::Apply(guarded) => {
-                let Ok(object) = guarded.0 else {
-                    unreadable(&guarded);
-                    forget(&mut writer, &store, guarded.meta(), &changed);
-                    continue;
-                };
-                newest = newest.max(version(&object));
-                let reference = object.to_object_ref(());
-                // Our own write comes back, or what was before it: everybody knows already.
-                if store.get(&reference).is_some_and(|known| version(&*known) >= version(&object)) {
-                    continue;
-                }
-                let object = prune(object);
-                writer.apply_watcher_event(&Event::Apply(object.clone()));
-                changed(&object, false);
-            }
-            Event::Delete(guarded) => {
-                newest = newest.max(version(&guarded));
-                forget(&mut writer, &store, guarded.meta(), &changed);
-            }
-        }
-    }
-}
-
-/// It is gone, or nobody can read any more what it says, which comes to the same.
-fn forget<K>(writer: &mut Writer<K>, store: &Store<K>, gone: &ObjectMeta, changed: &impl Fn(&K, bool))
-where
-    K: Resource<DynamicType = ()> + Lookup<DynamicType = ()> + Clone + 'static,
-{
-    let name = ObjectRef::new(gone.name.as_deref().unwrap_or_default());
-    let reference = match &gone.namespace {
-        Some(namespace) => name.within(namespace),
-        None => name,
-    };
-    if let Some(known) = store.get(&reference) {
-        writer.apply_watcher_event(&Event::Delete((*known).clone()));
-        changed(&known, true);
-    }
-}
-
-/// What nobody here reads is half of an object.
-fn prune<K: ResourceExt>(mut object: K) -> K {
-    object.managed_fields_mut().clear();
-    object.meta_mut().managed_fields = None;
-    if let Some(annotations) = object.meta_mut().annotations.as_mut() {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
-    object
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
     use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
 
@@ -289,7 +168,7 @@ mod tests {
     fn what_is_older_than_our_own_write_is_told_once_the_watch_has_caught_up() {
         let cache = Cache::default();
         told(&cache, listing([object("a", 1, "x")]));
-        cache.insert_own((String::new(), "a".to_owned()), "theirs and ours".to_owned(), 9);
+        cache.insert_own((String::new(), "a".to_owned()), "theirs and ours".to_owned(), 9, cache.lists());
         assert_eq!(told(&cache, vec![Event::Apply(object("a", 7, "theirs"))]), Vec::<String>::new());
         let echo = vec![Event::Apply(object("a", 9, "theirs and ours"))];
         assert_eq!(told(&cache, echo), ["a: x > theirs and ours"]);

@@ -1,7 +1,11 @@
 //! Which of several operators leads. One Lease, replaced only in the version that was read.
 //!
 //! Nobody's wall clock counts: a holder is taken for dead when its Lease has not changed for its whole duration on our
-//! own monotonic clock, however often we looked. Every change of holder raises the epoch.
+//! own monotonic clock, however often we looked. Every change of holder raises the epoch, also when somebody deleted the
+//! Lease: the leader that finds it gone leaves its number for the next one, and where it cannot, the numbers in what was
+//! granted tell.
+
+mod observed;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +14,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use odc_core::object::Kind;
 
 use crate::error::{Error, code};
-use crate::request::in_time;
+use crate::request::{api, in_time};
+use observed::Observed;
 
 pub const DURATION: Duration = Duration::from_secs(15);
 /// A leader that could not renew for so long stops, well before anybody else may begin.
@@ -22,6 +28,8 @@ const RETRY: Duration = Duration::from_secs(2);
 /// No request may be on its way for longer than this: sent before the deadline, it is answered or given up before the
 /// next leader begins.
 pub const REQUEST_LIMIT: Duration = Duration::from_secs(4);
+/// Servers read at once while looking for the highest epoch, as few as the watches read.
+const PAGE: u32 = 100;
 
 /// Proof of leading, for as long as it is renewed.
 #[derive(Clone, Debug)]
@@ -32,7 +40,7 @@ pub struct Lead {
 }
 
 impl Lead {
-    fn new(epoch: i64, version: Option<String>, since: Instant) -> Self {
+    pub(crate) fn new(epoch: i64, version: Option<String>, since: Instant) -> Self {
         Self { epoch, version, until: Arc::new(Mutex::new(since + RENEW_DEADLINE)) }
     }
 
@@ -58,58 +66,110 @@ impl Lead {
 #[derive(Clone)]
 pub struct Candidate {
     api: Api<Lease>,
+    servers: Api<DynamicObject>,
     name: String,
     identity: String,
 }
 
-/// What we saw, and since when it has not changed.
-struct Observed {
-    version: Option<String>,
-    since: Instant,
+/// What came of trying to lead.
+#[derive(Debug)]
+enum Attempt {
+    Leads(Lead),
+    /// Somebody else does, or may for so long.
+    Waits(Duration),
+}
+
+/// What came of a renewal.
+enum Renewal {
+    /// In this version.
+    Kept(Option<String>),
+    /// Somebody else holds it.
+    Lost,
+    /// Nobody does: it is not there.
+    Gone,
 }
 
 impl Candidate {
     pub fn new(client: &Client, namespace: &str, name: &str, identity: String) -> Self {
-        Self { api: Api::namespaced(client.clone(), namespace), name: name.to_owned(), identity }
+        Self {
+            api: Api::namespaced(client.clone(), namespace),
+            servers: api(client, Kind::DevServer, None),
+            name: name.to_owned(),
+            identity,
+        }
     }
 
     /// Waits until this process leads.
     pub async fn acquire(&self) -> Lead {
-        let mut observed: Option<Observed> = None;
+        let mut observed = Observed::default();
         loop {
-            let asked = Instant::now();
-            match self.try_acquire(&mut observed).await {
-                Ok(Some((epoch, version))) => return Lead::new(epoch, version, asked),
-                Ok(None) => {}
-                Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the lease cannot be had"),
-            }
-            tokio::time::sleep(RETRY).await;
+            let pause = match self.try_acquire(&mut observed).await {
+                Ok(Attempt::Leads(lead)) => return lead,
+                Ok(Attempt::Waits(left)) => left.min(RETRY),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the lease cannot be had");
+                    RETRY
+                }
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
-    /// The epoch, and the version the Lease was stored in.
-    async fn try_acquire(&self, observed: &mut Option<Observed>) -> kube::Result<Option<(i64, Option<String>)>> {
-        let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else {
-            let fresh = self.lease(None, 1, Timestamp::now());
-            return or_somebody_else(1, in_time(self.api.create(&PostParams::default(), &fresh)).await);
-        };
-        let spec = lease.spec.clone().unwrap_or_default();
+    async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
+        let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else { return self.make(observed).await };
+        let spec = lease.spec.unwrap_or_default();
+        let version = lease.metadata.resource_version;
+        let epoch = spec.lease_transitions.map(i64::from).filter(|epoch| *epoch > 0);
+        observed.note(version.as_deref(), Instant::now());
+        observed.led(epoch.unwrap_or(0));
         let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
-        let version = lease.metadata.resource_version.clone();
-        let since = match observed {
-            Some(before) if before.version == version => before.since,
-            _ => observed.insert(Observed { version: version.clone(), since: Instant::now() }).since,
-        };
         let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        if held && since.elapsed() < duration.map_or(DURATION, Duration::from_secs) {
-            return Ok(None);
+        let left = observed.left(duration.map_or(DURATION, Duration::from_secs), Instant::now());
+        if held && !left.is_zero() {
+            return Ok(Attempt::Waits(left));
         }
-        let epoch = i64::from(spec.lease_transitions.unwrap_or(0)) + 1;
-        or_somebody_else(epoch, self.replace(version, epoch).await)
+        if epoch.is_none() {
+            observed.led(self.highest_stored().await?);
+        }
+        let (epoch, asked) = (observed.next(), Instant::now());
+        or_somebody_else(epoch, asked, self.replace(version, epoch).await)
+    }
+
+    /// There is no Lease: this is a new cluster, or somebody deleted it. What was granted tells which.
+    async fn make(&self, observed: &mut Observed) -> kube::Result<Attempt> {
+        observed.note(None, Instant::now());
+        let mut left = observed.left_without(Instant::now());
+        if left.is_zero() {
+            // Asked last, when nobody stores a higher one any more.
+            observed.led(self.highest_stored().await?);
+            left = observed.left_without(Instant::now());
+        }
+        if !left.is_zero() {
+            return Ok(Attempt::Waits(left));
+        }
+        let (epoch, asked) = (observed.next(), Instant::now());
+        let fresh = self.lease(None, epoch, Some(&self.identity));
+        or_somebody_else(epoch, asked, in_time(self.api.create(&PostParams::default(), &fresh)).await)
+    }
+
+    /// The highest epoch of everything that was ever granted and is still there, asked of the API server itself. Objects that
+    /// cannot be read count too.
+    async fn highest_stored(&self) -> kube::Result<i64> {
+        let mut highest = 0;
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let listed = in_time(self.servers.list(&page)).await?;
+            let epochs = listed.items.iter().filter_map(|server| server.data["status"]["admission"]["epoch"].as_i64());
+            highest = epochs.fold(highest, i64::max);
+            match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(highest),
+            }
+        }
     }
 
     async fn replace(&self, version: Option<String>, epoch: i64) -> kube::Result<Lease> {
-        let lease = self.lease(version, epoch, Timestamp::now());
+        let lease = self.lease(version, epoch, Some(&self.identity));
         in_time(self.api.replace(&self.name, &PostParams::default(), &lease)).await
     }
 
@@ -120,11 +180,12 @@ impl Candidate {
             tokio::time::sleep(RETRY).await;
             let asked = Instant::now();
             match self.renew(lead.epoch, version.clone()).await {
-                Ok(Some(renewed)) => {
+                Ok(Renewal::Kept(renewed)) => {
                     version = renewed;
                     lead.renewed(asked);
                 }
-                Ok(None) => return,
+                Ok(Renewal::Lost) => return,
+                Ok(Renewal::Gone) => return self.leave_number(lead).await,
                 Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "renewing the lease"),
             }
             if lead.check().is_err() {
@@ -133,28 +194,44 @@ impl Candidate {
         }
     }
 
-    /// The version it is stored in now; nothing if somebody else holds it.
-    async fn renew(&self, epoch: i64, version: Option<String>) -> kube::Result<Option<Option<String>>> {
+    async fn renew(&self, epoch: i64, version: Option<String>) -> kube::Result<Renewal> {
         match self.replace(version, epoch).await {
-            Ok(stored) => return Ok(Some(stored.metadata.resource_version)),
+            Ok(stored) => return Ok(Renewal::Kept(stored.metadata.resource_version)),
             Err(error) if matches!(code(&error), Some(404 | 409)) => {}
             Err(error) => return Err(error),
         }
         // Somebody touched it, or the answer to an earlier renewal was lost.
-        let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else {
-            // Deleted by hand: whoever comes first has it, and we are there.
-            let fresh = self.lease(None, epoch, Timestamp::now());
-            let stored = in_time(self.api.create(&PostParams::default(), &fresh)).await?;
-            return Ok(Some(stored.metadata.resource_version));
-        };
+        let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else { return Ok(Renewal::Gone) };
         let spec = lease.spec.unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity)
             && spec.lease_transitions.map(i64::from) == Some(epoch);
         if !ours {
-            return Ok(None);
+            return Ok(Renewal::Lost);
         }
         let stored = self.replace(lease.metadata.resource_version, epoch).await?;
-        Ok(Some(stored.metadata.resource_version))
+        Ok(Renewal::Kept(stored.metadata.resource_version))
+    }
+
+    /// Somebody deleted the Lease, and another may already have looked for it in vain, so this process stops. The next one
+    /// need not wait for what we may still do, nor search for our number.
+    async fn leave_number(&self, lead: &Lead) {
+        // Past our time it is no longer ours to say who comes next.
+        if lead.check().is_err() {
+            return;
+        }
+        lead.end();
+        if let Err(error) = self.put_back(lead.epoch).await {
+            tracing::info!(error = &error as &dyn std::error::Error, "the lease was not made anew");
+        }
+    }
+
+    /// Makes a Lease that nobody holds, unless there is one.
+    async fn put_back(&self, epoch: i64) -> kube::Result<()> {
+        let free = self.lease(None, epoch, None);
+        match in_time(self.api.create(&PostParams::default(), &free)).await {
+            Err(error) if code(&error) != Some(409) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Stops all writes, and lets the next one begin at once. Nobody may renew any more.
@@ -164,7 +241,9 @@ impl Candidate {
             return Ok(());
         }
         lead.end();
-        let Some(mut lease) = in_time(self.api.get_opt(&self.name)).await? else { return Ok(()) };
+        let Some(mut lease) = in_time(self.api.get_opt(&self.name)).await? else {
+            return self.put_back(lead.epoch).await;
+        };
         let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
         if spec.holder_identity.as_deref() != Some(&self.identity) {
             return Ok(());
@@ -175,15 +254,15 @@ impl Candidate {
         in_time(self.api.replace(&self.name, &PostParams::default(), &lease)).await.map(drop)
     }
 
-    fn lease(&self, version: Option<String>, epoch: i64, now: Timestamp) -> Lease {
+    fn lease(&self, version: Option<String>, epoch: i64, holder: Option<&str>) -> Lease {
         Lease {
             metadata: ObjectMeta { name: Some(self.name.clone()), resource_version: version, ..ObjectMeta::default() },
             spec: Some(LeaseSpec {
-                holder_identity: Some(self.identity.clone()),
+                holder_identity: holder.map(str::to_owned),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
                 lease_transitions: i32::try_from(epoch).ok(),
                 // For people; nobody decides by it.
-                renew_time: Some(MicroTime(now)),
+                renew_time: holder.map(|_| MicroTime(Timestamp::now())),
                 ..LeaseSpec::default()
             }),
         }
@@ -191,17 +270,143 @@ impl Candidate {
 }
 
 /// Whoever was faster has it.
-fn or_somebody_else(epoch: i64, written: kube::Result<Lease>) -> kube::Result<Option<(i64, Option<String>)>> {
+fn or_somebody_else(epoch: i64, asked: Instant, written: kube::Result<Lease>) -> kube::Result<Attempt> {
     match written {
-        Ok(stored) => Ok(Some((epoch, stored.metadata.resource_version))),
-        Err(error) if code(&error) == Some(409) => Ok(None),
+        Ok(stored) => Ok(Attempt::Leads(Lead::new(epoch, stored.metadata.resource_version, asked))),
+        Err(error) if code(&error) == Some(409) => Ok(Attempt::Waits(RETRY)),
         Err(error) => Err(error),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::fake::{self, Asked};
+
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/odc-system/leases";
+
+    /// An API server that has this Lease, or none, and servers granted by these epochs, of which it gives one at a time.
+    fn cluster(mut lease: Option<Value>, granted: &[i64]) -> fake::Fake {
+        let granted: Vec<Value> = granted.iter().map(|epoch| json!({"epoch": epoch})).collect();
+        let mut version = 10;
+        fake::answering(move |asked: &Asked| {
+            version += 1;
+            if !asked.path.starts_with(LEASE) {
+                let page: usize = asked.query("continue").map_or(0, |token| token.parse().unwrap());
+                let items: Vec<Value> = granted
+                    .iter()
+                    .skip(page)
+                    .take(1)
+                    .map(|admission| {
+                        json!({
+                    "apiVersion": "odc.dev/v1alpha1", "kind": "DevServer", "metadata": {"name": "a"},
+                    "spec": "nobody can read it", "status": {"admission": admission}})
+                    })
+                    .collect();
+                let more = (page + 1 < granted.len()).then(|| (page + 1).to_string());
+                return (
+                    200,
+                    json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServerList", "items": items,
+                    "metadata": {"continue": more}}),
+                );
+            }
+            match (asked.method.as_str(), &lease) {
+                ("GET", Some(lease)) => (200, lease.clone()),
+                ("POST", None) | ("PUT", Some(_)) => {
+                    let mut stored = asked.body.clone();
+                    stored["metadata"]["resourceVersion"] = version.to_string().into();
+                    lease = Some(stored.clone());
+                    (201, stored)
+                }
+                ("POST", Some(_)) => (409, Value::Null),
+                _ => (404, Value::Null),
+            }
+        })
+    }
+
+    fn lease(holder: Option<&str>, epoch: Option<i64>) -> Value {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "odc-operator", "resourceVersion": "7"},
+            "spec": {"holderIdentity": holder, "leaseTransitions": epoch, "leaseDurationSeconds": 15}})
+    }
+
+    fn candidate(cluster: &fake::Fake) -> Candidate {
+        Candidate::new(&cluster.client, "odc-system", "odc-operator", "us".into())
+    }
+
+    fn long_ago() -> Instant {
+        Instant::now().checked_sub(DURATION).unwrap()
+    }
+
+    fn number(attempt: Attempt) -> i64 {
+        match attempt {
+            Attempt::Leads(lead) => lead.epoch,
+            Attempt::Waits(left) => panic!("it waits for {left:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_leader_of_a_cluster_waits_for_nobody() {
+        let cluster = cluster(None, &[]);
+        assert_eq!(number(candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap()), 1);
+    }
+
+    #[tokio::test]
+    async fn a_deleted_lease_does_not_set_the_number_back() {
+        let cluster = cluster(None, &[3, 9, 4]);
+        let mut observed = Observed::default();
+        // Whoever granted that may still lead.
+        let first = candidate(&cluster).try_acquire(&mut observed).await.unwrap();
+        assert!(matches!(first, Attempt::Waits(_)), "{first:?}");
+        let mut observed = Observed::default();
+        observed.note(None, long_ago());
+        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 10);
+    }
+
+    #[tokio::test]
+    async fn who_knew_the_number_before_the_lease_was_deleted_still_does() {
+        let cluster = cluster(None, &[3]);
+        let mut observed = Observed::default();
+        observed.led(12);
+        observed.note(None, long_ago());
+        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 13);
+    }
+
+    #[tokio::test]
+    async fn the_number_of_a_lease_is_believed_unless_it_has_none() {
+        for (stored, expect) in [(Some(5), 6), (None, 10), (Some(0), 10), (Some(-3), 10)] {
+            let cluster = cluster(Some(lease(None, stored)), &[9]);
+            let attempt = candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap();
+            assert_eq!(number(attempt), expect, "{stored:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_holder_nobody_knows_has_its_time_like_any_other() {
+        let cluster = cluster(Some(lease(Some("???"), Some(5))), &[]);
+        let mut observed = Observed::default();
+        let first = candidate(&cluster).try_acquire(&mut observed).await.unwrap();
+        assert!(matches!(first, Attempt::Waits(_)), "{first:?}");
+        let mut observed = Observed::default();
+        observed.note(Some("7"), long_ago());
+        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 6);
+    }
+
+    #[tokio::test]
+    async fn a_leader_whose_lease_is_gone_ends_and_leaves_its_number() {
+        let cluster = cluster(None, &[]);
+        let lead = Lead::new(8, Some("7".into()), Instant::now());
+        candidate(&cluster).keep(&lead).await;
+        assert!(lead.check().is_err());
+        let written = cluster.asked().into_iter().rfind(|asked| asked.method == "POST").unwrap();
+        assert_eq!(
+            (&written.body["spec"]["leaseTransitions"], &written.body["spec"]["holderIdentity"]),
+            (&json!(8), &Value::Null)
+        );
+        assert_eq!(number(candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap()), 9);
+    }
 
     #[test]
     fn a_lead_ends_by_itself() {

@@ -13,6 +13,8 @@ mod context;
 mod devserver;
 mod error;
 mod facts;
+#[cfg(test)]
+mod fake;
 mod flavor;
 mod follow;
 mod health;
@@ -21,8 +23,10 @@ mod keys;
 mod lease;
 mod metrics;
 mod missing;
+mod own;
 mod queue;
 mod queue_api;
+mod reflect;
 mod registry;
 mod report;
 mod request;
@@ -132,7 +136,7 @@ fn work(
     let (look_at_servers, servers_due) = mpsc::unbounded_channel();
     let (look_at_users, users_due) = mpsc::unbounded_channel();
     let (look_at_namespaces, namespaces_due) = mpsc::unbounded_channel();
-    let (own, own_servers) = mpsc::unbounded_channel();
+    let (own, own_servers) = reflect::own();
     let user_settings = odc_core::user::Settings {
         namespace: config.namespace.clone(),
         account: config.service_account.clone(),
@@ -166,6 +170,7 @@ fn work(
         authority: tokio::sync::watch::Sender::default(),
         calls: agents::Calls::new()?,
         plans: Mutex::default(),
+        refusals: unreadable::Refusals::default(),
         hints: Hints::default(),
         admitting: Admitting::default(),
         triggers: Triggers {
@@ -243,5 +248,79 @@ async fn asked_to_stop() {
     tokio::select! {
         _ = term.recv() => {}
         _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use kube::ResourceExt as _;
+    use kube::runtime::controller::Action;
+    use kube::runtime::watcher::Event;
+    use odc_api::v1alpha1::DevServer;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use fake::Asked;
+
+    const POISON: &str = "server-50";
+
+    /// Looks at a server as usual, but for the one that nobody can look at without falling over.
+    async fn look(server: Arc<DevServer>, ctx: Arc<Context>) -> Result<Action, Error> {
+        assert!(server.name_any() != POISON, "this one is poison");
+        devserver::reconcile(server, ctx).await
+    }
+
+    fn server(name: &str) -> Value {
+        json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServer",
+            "metadata": {"name": name, "namespace": "dev-ada", "uid": name, "resourceVersion": "1", "generation": 1},
+            "spec": {"home": {"ephemeral": "1Gi"}}})
+    }
+
+    /// The objects whose status was written.
+    fn told(asked: &[Asked]) -> BTreeSet<String> {
+        let status =
+            asked.iter().filter(|asked| asked.is_write()).filter_map(|asked| asked.path.strip_suffix("/status"));
+        status.filter_map(|path| path.rsplit('/').next()).map(str::to_owned).collect()
+    }
+
+    #[tokio::test]
+    async fn one_object_that_panics_keeps_nobody_else_from_anything() {
+        let cluster = fake::answering(|asked| {
+            let stored = server(asked.path.trim_end_matches("/status").rsplit('/').next().unwrap_or_default());
+            if asked.is_write() == asked.path.ends_with("/status") { (200, stored) } else { (404, Value::Null) }
+        });
+        let ctx = fake::context(cluster.client.clone());
+        let (servers, mut writer) = reflector::store();
+        let (due, receiver) = mpsc::unbounded_channel();
+        writer.apply_watcher_event(&Event::Init);
+        writer.apply_watcher_event(&Event::InitDone);
+        for number in 0..100 {
+            let name = format!("server-{number}");
+            ctx.hints.admit(&name);
+            writer.apply_watcher_event(&Event::Apply(serde_json::from_value(server(&name)).unwrap()));
+            due.send(ObjectRef::new(&name).within("dev-ada")).unwrap();
+        }
+        let driver = driver(&ctx, servers, receiver, SERVERS_AT_ONCE, look, devserver::on_error);
+        let all_others = async {
+            // It is tried again meanwhile, later each time, until its owner is told, too.
+            while told(&cluster.asked()).len() < 100 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = driver => panic!("the driver ended"),
+            done = tokio::time::timeout(Duration::from_secs(20), all_others) => done.unwrap(),
+        }
+        let asked = cluster.asked();
+        let of_poison: Vec<&Asked> =
+            asked.iter().filter(|asked| asked.is_write() && asked.path.contains(&format!("/{POISON}/"))).collect();
+        assert_eq!(of_poison.len(), 1);
+        let message = of_poison[0].body["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
+        assert!(message.starts_with("ODC fails at this server by a mistake of its own"), "{message}");
+        assert!(ctx.hints.get(POISON).failures > 2);
+        assert_eq!(ctx.hints.get("server-1").failures, 0);
     }
 }

@@ -279,9 +279,7 @@ async fn write(
                 }
                 memory.refused.remove(&decision.uid);
                 let version = crate::follow::version(&server);
-                let server = Arc::new(server);
-                let _ = ctx.triggers.own.send((*server).clone());
-                memory.decided.insert(decision.uid, (server, version));
+                memory.decided.insert(decision.uid, (Arc::new(server), version));
             }
             Err(error) => {
                 again = again.or(Again::After(memory.note_failure(ctx, &decision, &error)));

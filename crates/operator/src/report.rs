@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::context::Context;
 use crate::error::{Error, code};
+use crate::own::Copied;
 use crate::request::in_time;
 
 /// Events that are written at once. A connection is opened for each and kept for a while.
@@ -85,10 +86,11 @@ impl Manager {
 /// what should not be there is taken away.
 pub async fn status<K>(ctx: &Context, object: &K, status: Value, manager: Manager) -> Result<K, Error>
 where
-    K: Resource<DynamicType = ()> + ResourceExt + Clone + DeserializeOwned + Serialize + Debug,
+    K: Resource<DynamicType = ()> + ResourceExt + Clone + DeserializeOwned + Serialize + Debug + Copied,
     Api<K>: Scoped<K>,
 {
     ctx.may_write()?;
+    let lists = K::lists(ctx);
     let name = object.name_any();
     let api = <Api<K> as Scoped<K>>::of(ctx.client.clone(), object.namespace().as_deref());
     let head = |version: Option<String>| json!({"name": name, "resourceVersion": version});
@@ -113,6 +115,7 @@ where
         stored = in_time(api.patch_status(&name, &plain, &Patch::Merge(&body))).await.map_err(failed)?;
     }
     ctx.metrics.wrote("status", kind::<K>());
+    stored.remember(ctx, lists);
     Ok(stored)
 }
 

@@ -28,12 +28,8 @@ async fn pass(ctx: &Context) -> Result<(), Error> {
             continue;
         }
         let own = serde_json::to_value(TeamStatus { usage: None, ..status }).unwrap_or_default();
-        match report::status(ctx, &*team, own, Manager::Driver).await {
-            Ok(written) => {
-                let (key, version) = (crate::follow::key(&written), crate::follow::version(&written));
-                ctx.cluster.teams.insert_own(key, written, version);
-            }
-            Err(error) => result = Err(error),
+        if let Err(error) = report::status(ctx, &*team, own, Manager::Driver).await {
+            result = Err(error);
         }
     }
     result

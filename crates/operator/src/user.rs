@@ -123,8 +123,10 @@ async fn clear(ctx: &Context, place: &str) -> Result<bool, Error> {
     let failed = |kind: Kind| move |source| Error::Read { kind, name: place.to_owned(), source: Box::new(source) };
     // Asked of the API server itself: a copy that is behind would make a full namespace look empty.
     let users: Api<DevServerUser> = Api::all(ctx.client.clone());
-    // One that nobody can read is there, too.
-    let exists = in_time(users.get_metadata_opt(owner.as_str())).await.map_err(failed(Kind::DevServer))?.is_some();
+    // One that nobody can read is there, too, and the watch tells when they go.
+    if in_time(users.get_metadata_opt(owner.as_str())).await.map_err(failed(Kind::DevServer))?.is_some() {
+        return Ok(true);
+    }
     let list = ListParams::default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(ctx.client.clone(), place);
     let pods: Api<Pod> = Api::namespaced(ctx.client.clone(), place);
@@ -147,10 +149,35 @@ async fn clear(ctx: &Context, place: &str) -> Result<bool, Error> {
     };
     let children = ctx.cluster.children.in_namespace(place);
     let children: Vec<&Child> = children.iter().map(|child| &**child).collect();
-    let writes = user::abandoned(&namespace, exists, &holds, &children);
+    let writes = user::abandoned(&namespace, &holds, &children);
     for write in &writes {
         apply(ctx, write).await?;
     }
     let emptying = !holds.servers.is_empty() || holds.leaving > 0 || holds.pods > 0;
     Ok(writes.is_empty() && !emptying)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake;
+
+    #[tokio::test]
+    async fn whoever_is_there_but_unreadable_is_asked_for_once() {
+        let cluster = fake::answering(|asked| {
+            let mut head = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"});
+            head["metadata"] = json!({"name": "ada", "uid": "u"});
+            if asked.path.ends_with("/ada") { (200, head) } else { (404, json!(null)) }
+        });
+        let ctx = fake::context(cluster.client.clone());
+        let stored = json!({"metadata": {"name": "dev-ada", "uid": "n", "labels": {odc_api::label::OWNER: "ada"}}});
+        let key = (String::new(), "dev-ada".to_owned());
+        ctx.cluster.namespaces.insert_listed(key, Child::of(Kind::Namespace, stored), 1);
+        assert!(is_abandoned(&ctx, "dev-ada"));
+        assert!(clear(&ctx, "dev-ada").await.unwrap());
+        let asked: Vec<_> = cluster.asked().into_iter().map(|asked| asked.path).collect();
+        assert_eq!(asked, ["/apis/odc.dev/v1alpha1/devserverusers/ada"]);
+    }
 }

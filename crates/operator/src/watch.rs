@@ -12,18 +12,18 @@ use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
 use odc_api::{label, namespace};
 use odc_core::object::Kind;
 use odc_core::{holder, seen};
-use tokio::sync::mpsc;
 
 use crate::agents::authority;
 use crate::context::{Children, Context};
 use crate::facts;
-use crate::follow::{Change, Guarded, follow, reflect};
+use crate::follow::{Change, Guarded, follow};
+use crate::reflect::{News, OwnWrites, own, reflect};
 use crate::request::api;
 
 /// The ends of the stores that only the watches write to.
 pub struct Writers {
     pub servers: Writer<DevServer>,
-    pub own_servers: mpsc::UnboundedReceiver<DevServer>,
+    pub own_servers: OwnWrites<DevServer>,
     pub users: Writer<DevServerUser>,
 }
 
@@ -78,17 +78,27 @@ fn ours() -> watcher::Config {
     config().labels(&format!("{}=odc-operator", label::MANAGED_BY))
 }
 
-async fn servers(ctx: Arc<Context>, writer: Writer<DevServer>, own: mpsc::UnboundedReceiver<DevServer>) {
+async fn servers(ctx: Arc<Context>, writer: Writer<DevServer>, own: OwnWrites<DevServer>) {
     let api: Api<Guarded<DevServer>> = Api::all(ctx.client.clone());
-    let unreadable = |bad: &Guarded<DevServer>| crate::unreadable::server(&ctx, bad);
-    reflect(api, config(), writer, own, unreadable, |server, gone| server_changed(&ctx, server, gone)).await;
+    reflect(api, config(), writer, own, |news| match news {
+        News::Is(server) => server_changed(&ctx, server, false),
+        News::Gone(server) => server_changed(&ctx, server, true),
+        News::Unreadable(bad) => crate::unreadable::server(&ctx, bad),
+        News::UnreadableGone((namespace, _)) => {
+            let _ = ctx.triggers.namespaces.send(namespace.clone());
+        }
+    })
+    .await;
 }
 
 fn server_changed(ctx: &Context, server: &DevServer, gone: bool) {
     let key = crate::follow::key(server);
+    let uid = server.metadata.uid.as_deref().unwrap_or_default();
     if gone {
+        ctx.hints.forget(uid);
         ctx.cluster.neighbours.remove(&key);
     } else {
+        ctx.hints.admit(uid);
         ctx.cluster.neighbours.add(key.clone());
     }
     let (namespace, name) = key;
@@ -98,7 +108,6 @@ fn server_changed(ctx: &Context, server: &DevServer, gone: bool) {
         }
     }
     if gone {
-        ctx.hints.forget(server.metadata.uid.as_deref().unwrap_or_default());
         let _ = ctx.triggers.namespaces.send(namespace);
     } else {
         ctx.look_at_server(&namespace, &name);
@@ -118,33 +127,43 @@ fn look_at_mounting(ctx: &Context, namespace: &str, claim: &str, but: &str) {
 
 async fn users(ctx: Arc<Context>, writer: Writer<DevServerUser>) {
     let api: Api<Guarded<DevServerUser>> = Api::all(ctx.client.clone());
-    let (_never, own) = mpsc::unbounded_channel();
-    let unreadable = |bad: &Guarded<DevServerUser>| crate::unreadable::object(&ctx, "DevServerUser", bad);
-    reflect(api, config(), writer, own, unreadable, |user, gone| {
-        let name = user.metadata.name.clone().unwrap_or_default();
-        if gone {
+    let (_never, own) = own();
+    reflect(api, config(), writer, own, |news| match news {
+        News::Is(user) => user_changed(&ctx, user, false),
+        News::Gone(user) => user_changed(&ctx, user, true),
+        News::Unreadable(bad) => crate::unreadable::object(&ctx, "DevServerUser", bad),
+        // What they have was theirs as long as they were there.
+        News::UnreadableGone((_, name)) => {
             let _ = ctx.triggers.namespaces.send(format!("dev-{name}"));
-        } else {
-            ctx.look_at_user(&name);
         }
-        let theirs = format!("dev-{name}");
-        look_at_servers(&ctx, |server| {
-            let lets_in = server.spec.access.users.iter().any(|guest| guest.as_str() == name);
-            lets_in || server.metadata.namespace.as_deref() == Some(&theirs)
-        });
-        ctx.triggers.teams.notify_one();
-        ctx.look_at_queue();
     })
     .await;
+}
+
+fn user_changed(ctx: &Context, user: &DevServerUser, gone: bool) {
+    let name = user.metadata.name.clone().unwrap_or_default();
+    let theirs = format!("dev-{name}");
+    let uid = user.metadata.uid.as_deref().unwrap_or_default();
+    if gone {
+        ctx.hints.forget(uid);
+        let _ = ctx.triggers.namespaces.send(theirs.clone());
+    } else {
+        ctx.hints.admit(uid);
+        ctx.look_at_user(&name);
+    }
+    look_at_servers(ctx, |server| {
+        let lets_in = server.spec.access.users.iter().any(|guest| guest.as_str() == name);
+        lets_in || server.metadata.namespace.as_deref() == Some(&theirs)
+    });
+    ctx.triggers.teams.notify_one();
+    ctx.look_at_queue();
 }
 
 async fn flavors(ctx: Arc<Context>) {
     let api: Api<Guarded<DevServerFlavor>> = Api::all(ctx.client.clone());
     let project = |guarded: Guarded<DevServerFlavor>| {
-        let Ok(mut flavor) = guarded.0 else {
-            crate::unreadable::object(&ctx, "DevServerFlavor", &guarded);
-            return None;
-        };
+        let refused = |bad| crate::unreadable::object(&ctx, "DevServerFlavor", &bad);
+        let mut flavor = guarded.0.map_err(refused).ok()?;
         flavor.metadata.managed_fields = None;
         Some(flavor)
     };
@@ -167,10 +186,7 @@ async fn flavors(ctx: Arc<Context>) {
 async fn teams(ctx: Arc<Context>) {
     let api: Api<Guarded<Team>> = Api::all(ctx.client.clone());
     let project = |guarded: Guarded<Team>| {
-        let Ok(mut team) = guarded.0 else {
-            crate::unreadable::object(&ctx, "Team", &guarded);
-            return None;
-        };
+        let mut team = guarded.0.map_err(|bad| crate::unreadable::object(&ctx, "Team", &bad)).ok()?;
         team.metadata.managed_fields = None;
         Some(team)
     };
@@ -333,5 +349,50 @@ fn look_at_servers(ctx: &Context, which: impl Fn(&DevServer) -> bool) {
             let (namespace, name) = crate::follow::key(&*server);
             ctx.look_at_server(&namespace, &name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ObjectMeta;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake;
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_those_who_came_and_went() {
+        let ctx = fake::context(fake::answering(|_| (404, Value::Null)).client);
+        for number in 0..500 {
+            let uid = |kind: &str| Some(format!("{kind}-{number}"));
+            let mut server: DevServer =
+                serde_json::from_value(json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServer",
+                    "metadata": {}, "spec": {"home": {"ephemeral": "1Gi"}}}))
+                .unwrap();
+            server.metadata = ObjectMeta {
+                name: uid("s"),
+                namespace: Some("dev-ada".into()),
+                uid: uid("s"),
+                ..ObjectMeta::default()
+            };
+            let mut user: DevServerUser =
+                serde_json::from_value(json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServerUser",
+                    "metadata": {}, "spec": {}}))
+                .unwrap();
+            user.metadata = ObjectMeta { name: uid("u"), uid: uid("u"), ..ObjectMeta::default() };
+            server_changed(&ctx, &server, false);
+            user_changed(&ctx, &user, false);
+            assert_eq!(ctx.hints.failed(&uid("s").unwrap()), 1);
+            server_changed(&ctx, &server, true);
+            user_changed(&ctx, &user, true);
+            // The looks that were under way end now, well and not so well.
+            let (server, user) = (Arc::new(server), Arc::new(user));
+            let failed = crate::error::Error::NotLeading;
+            crate::devserver::reconcile(server.clone(), ctx.clone()).await.unwrap();
+            crate::devserver::on_error(server, &failed, ctx.clone());
+            crate::user::on_error(user, &failed, ctx.clone());
+        }
+        assert_eq!(ctx.hints.count(), 0);
+        assert_eq!(ctx.cluster.neighbours.of("dev-ada"), [""; 0]);
     }
 }

@@ -8,8 +8,7 @@ use crate::object::Kind;
 use crate::plan::{Target, Write};
 use crate::seen::Child;
 
-/// What a namespace still holds. Each must be counted by asking the API server itself, as must whether the user exists:
-/// a watch that is behind would make a full namespace look empty, and deleting it would delete the data.
+/// What a namespace still holds. Each must be counted by asking the API server itself: a watch that is behind would make a full namespace look empty, and deleting it would delete the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
     /// `PersistentVolumeClaims`: people's data.
@@ -25,9 +24,10 @@ pub struct Holds {
 /// Takes away what the user had: rights first, so that nothing new comes, then the servers, which stop in order. The
 /// namespace goes last and only when nobody's data is in it; with it go the operator's own rights there.
 ///
-/// Only a namespace with both our name and our label is ours. `children` are the objects in it.
-pub fn abandoned(namespace: &Child, user_exists: bool, holds: &Holds, children: &[&Child]) -> Vec<Write> {
-    if user_exists || namespace.deleting || !is_ours(namespace) {
+/// Only for users of whom the API server itself says that they are gone. Only a namespace with both our name and our label
+/// is ours. `children` are the objects in it.
+pub fn abandoned(namespace: &Child, holds: &Holds, children: &[&Child]) -> Vec<Write> {
+    if namespace.deleting || !is_ours(namespace) {
         return vec![];
     }
     let here = |child: &&&Child| child.namespace.as_ref() == Some(&namespace.name);

@@ -526,17 +526,17 @@ fn server(name: &str) -> Target {
     }
 }
 
-fn left(cluster: &Cluster, exists: bool, holds: &Holds) -> Vec<Write> {
+fn left(cluster: &Cluster, holds: &Holds) -> Vec<Write> {
     let namespace = cluster.find(Kind::Namespace, "dev-ada").unwrap();
     let children: Vec<&Child> = cluster.objects.iter().filter(|child| child.kind != Kind::Namespace).collect();
-    abandoned(namespace, exists, holds, &children)
+    abandoned(namespace, holds, &children)
 }
 
 #[test]
 fn a_gone_user_loses_rights_then_servers_then_the_empty_namespace() {
     let mut cluster = Cluster::of(&limited());
     let mut holds = Holds { servers: vec![server("one"), server("two")], claims: 1, ..Holds::default() };
-    let writes = left(&cluster, false, &holds);
+    let writes = left(&cluster, &holds);
     assert_eq!(
         described(&writes),
         [
@@ -548,14 +548,14 @@ fn a_gone_user_loses_rights_then_servers_then_the_empty_namespace() {
     );
     writes[..2].iter().for_each(|write| cluster.write(write));
     holds.leaving = std::mem::take(&mut holds.servers).len();
-    assert_eq!(left(&cluster, false, &holds), []);
+    assert_eq!(left(&cluster, &holds), []);
     holds.leaving = 0;
-    assert_eq!(left(&cluster, false, &holds), [], "a claim holds the namespace");
+    assert_eq!(left(&cluster, &holds), [], "a claim holds the namespace");
     (holds.claims, holds.pods) = (0, 1);
-    assert_eq!(left(&cluster, false, &holds), [], "a pod that still stops needs its walls");
+    assert_eq!(left(&cluster, &holds), [], "a pod that still stops needs its walls");
     holds.pods = 0;
     let namespace = cluster.find(Kind::Namespace, "dev-ada").unwrap();
-    assert_eq!(left(&cluster, false, &holds), [Write::Delete(upkeep::target(namespace))]);
+    assert_eq!(left(&cluster, &holds), [Write::Delete(upkeep::target(namespace))]);
 }
 
 #[test]
@@ -563,7 +563,7 @@ fn a_user_who_comes_back_finds_everything_again() {
     let user = limited();
     let mut cluster = Cluster::of(&user);
     let before = meanings(&cluster);
-    for write in &left(&cluster, false, &Holds { claims: 1, ..Holds::default() }) {
+    for write in &left(&cluster, &Holds { claims: 1, ..Holds::default() }) {
         cluster.write(write);
     }
     assert_ne!(meanings(&cluster), before);
@@ -572,13 +572,11 @@ fn a_user_who_comes_back_finds_everything_again() {
 }
 
 #[test]
-fn nothing_of_a_user_who_exists_or_of_somebody_else_is_abandoned() {
-    let cluster = Cluster::of(&limited());
+fn nothing_of_somebody_else_is_abandoned() {
     let holds = Holds { servers: vec![server("one")], ..Holds::default() };
-    assert_eq!(left(&cluster, true, &holds), []);
     let check = |name: &str, labels: Value| {
         let stored = json!({"metadata": {"name": name, "uid": "u", "labels": labels}});
-        assert_eq!(abandoned(&Child::of(Kind::Namespace, stored), false, &holds, &[]), [], "{name} {labels}");
+        assert_eq!(abandoned(&Child::of(Kind::Namespace, stored), &holds, &[]), [], "{name} {labels}");
     };
     check("dev-ada", json!({}));
     check("dev-ada", json!({"odc.dev/owner": "bob"}));

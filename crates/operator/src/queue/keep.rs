@@ -85,9 +85,7 @@ async fn write_use(ctx: &Context, holder: &Holder, policy: &Policy) -> Result<()
         }
         Holder::Team(name) => {
             let Some(team) = ctx.cluster.teams.get("", name.as_str()) else { return Ok(()) };
-            let written = report::status(ctx, &*team, usage, Manager::Queue).await?;
-            let (key, version) = (crate::follow::key(&written), crate::follow::version(&written));
-            ctx.cluster.teams.insert_own(key, written, version);
+            report::status(ctx, &*team, usage, Manager::Queue).await?;
         }
     }
     Ok(())
@@ -95,10 +93,7 @@ async fn write_use(ctx: &Context, holder: &Holder, policy: &Policy) -> Result<()
 
 async fn write_record(ctx: &Context, flavor: &str, record: &Record) -> Result<(), Error> {
     let Some(flavor) = ctx.cluster.flavors.kept.get("", flavor) else { return Ok(()) };
-    let written = report::status(ctx, &*flavor, json!({"record": record}), Manager::Queue).await?;
-    let (key, version) = (crate::follow::key(&written), crate::follow::version(&written));
-    ctx.cluster.flavors.kept.insert_own(key, written, version);
-    Ok(())
+    report::status(ctx, &*flavor, json!({"record": record}), Manager::Queue).await.map(drop)
 }
 
 fn tell_metrics(ctx: &Context, flavor: &str, record: &Record) {

@@ -12,6 +12,7 @@ use crate::cache::Key;
 use crate::context::Context;
 use crate::error::Error;
 use crate::follow::version;
+use crate::own::Copied as _;
 use crate::request::in_time;
 use crate::snapshot::Decided;
 
@@ -27,6 +28,7 @@ impl Unsure {
     /// Asks for each how it is. Whoever is gone, or cannot be read, was not granted anything that counts.
     pub async fn ask(&mut self, ctx: &Context, decided: &mut Decided) -> Result<(), Error> {
         while let Some((uid, (namespace, name))) = self.0.iter().next().map(|(uid, key)| (uid.clone(), key.clone())) {
+            let lists = DevServer::lists(ctx);
             let api: Api<DevServer> = Api::namespaced(ctx.client.clone(), &namespace);
             let found = match in_time(api.get_opt(&name)).await {
                 Ok(found) => found,
@@ -37,7 +39,7 @@ impl Unsure {
                 }
             };
             if let Some(server) = found.filter(|server| server.metadata.uid.as_deref() == Some(&uid)) {
-                let _ = ctx.triggers.own.send(server.clone());
+                server.remember(ctx, lists);
                 let version = version(&server);
                 decided.insert(uid.clone(), (Arc::new(server), version));
             }

@@ -4,6 +4,7 @@ mod counts;
 mod crash;
 mod disks;
 mod faults;
+mod leaders;
 mod life;
 mod queue;
 mod queue_api;

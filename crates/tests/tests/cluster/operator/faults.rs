@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, stream};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
@@ -482,8 +481,7 @@ pub(super) async fn ended(operator: &mut Operator) -> anyhow::Result<ExitStatus>
 }
 
 async fn epoch(stage: &Stage<'_>) -> anyhow::Result<i32> {
-    let leases: Api<Lease> = Api::namespaced(stage.plane.client.clone(), "odc-system");
-    let spec = leases.get("odc-operator").await?.spec.unwrap_or_default();
+    let spec = stage.leases().get(super::stage::LEASE).await?.spec.unwrap_or_default();
     spec.lease_transitions.context("a lease counts its leaders")
 }
 
@@ -697,7 +695,13 @@ async fn a_user_nobody_can_read_keeps_what_they_have() -> anyhow::Result<()> {
         assert_eq!(stage.servers.get("box").await?.status.unwrap_or_default().phase, Some(Phase::Running));
         // And nobody else is kept from anything.
         odc::apply(&stage.plane.client, &user("bob")).await?;
-        stage.user_ready("bob").await
+        stage.user_ready("bob").await?;
+
+        // When they go, what they had goes as that of anybody else.
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("odc.dev", "v1alpha1", "DevServerUser"));
+        let users: Api<DynamicObject> = Api::all_with(stage.plane.client.clone(), &resource);
+        users.delete("ada", &DeleteParams::default()).await?;
+        until_none(&Api::<Namespace>::all(stage.plane.client.clone()), NAMESPACE).await
     })
     .await
 }

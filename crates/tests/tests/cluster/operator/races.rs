@@ -28,12 +28,12 @@ const HAVE: i64 = 8;
 
 /// What every bound pod takes, as the watch tells it, from the first to the last.
 #[derive(Default)]
-struct Bound {
+pub(super) struct Bound {
     /// Node and devices, by uid.
     pods: HashMap<String, (String, i64)>,
     most: i64,
-    seen: usize,
-    broken: Vec<String>,
+    pub seen: usize,
+    pub broken: Vec<String>,
 }
 
 impl Bound {
@@ -66,7 +66,7 @@ impl Bound {
 }
 
 /// Watches all pods for as long as it lives.
-fn watch(stage: &Stage<'_>) -> (Arc<Mutex<Bound>>, tokio::task::JoinHandle<()>) {
+pub(super) fn watch(stage: &Stage<'_>) -> (Arc<Mutex<Bound>>, tokio::task::JoinHandle<()>) {
     let bound = Arc::new(Mutex::new(Bound::default()));
     let pods: Api<Pod> = Api::all(stage.plane.client.clone());
     let seen = bound.clone();

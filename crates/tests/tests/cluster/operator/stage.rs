@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 pub const NAMESPACE: &str = "dev-ada";
+/// The name of what operators lead by.
+pub const LEASE: &str = "odc-operator";
 /// Who the operator is to the API server.
 pub const OPERATOR: &str = "system:serviceaccount:odc-system:odc-operator";
 
@@ -138,11 +140,17 @@ impl Stage<'_> {
         .await
     }
 
-    /// As if the time of a dead leader were over, so that nobody has to wait for that.
+    /// As if the time of a dead leader were over, so that nobody has to wait for that. Its number stays.
     pub async fn forget_leader(&self) -> anyhow::Result<()> {
-        let leases: Api<Lease> = Api::namespaced(self.plane.client.clone(), "odc-system");
-        leases.delete("odc-operator", &DeleteParams::default()).await?;
+        self.leases()
+            .patch(LEASE, &PatchParams::default(), &Patch::Merge(json!({"spec": {"holderIdentity": null}})))
+            .await?;
         Ok(())
+    }
+
+    /// Where the one Lease of the operators is.
+    pub fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.plane.client.clone(), "odc-system")
     }
 
     /// A claim of ada's that is bound to a volume of its own, which any node reaches.
