@@ -79,10 +79,11 @@ struct Competing {
 }
 
 impl Competing {
-    /// How long it is not told anything yet.
-    fn left(&self) -> Duration {
-        let first = PATIENCE.saturating_sub(self.seen.elapsed());
-        first.max(self.told.map_or(Duration::ZERO, |told| CALM.saturating_sub(told.elapsed())))
+    /// How long it is not told anything yet. Times are those of passes, so that whoever was seen in the same one is told
+    /// in the same one, and then the first ones are told first.
+    fn left(&self, now: Instant) -> Duration {
+        let first = PATIENCE.saturating_sub(now.duration_since(self.seen));
+        first.max(self.told.map_or(Duration::ZERO, |told| CALM.saturating_sub(now.duration_since(told))))
     }
 }
 
@@ -130,7 +131,7 @@ pub async fn run(ctx: Arc<Context>) {
 async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
     let began = Instant::now();
     let waiting = &mut memory.waiting;
-    let snapshot = Snapshot::take(ctx, &memory.decided, |server, now| place(waiting, server, now));
+    let snapshot = Snapshot::take(ctx, &memory.decided, |server, now| place(waiting, server, now, began));
     let world = snapshot.world(memory.unfit.clone());
     let policy = Policy {
         epoch: ctx.lead.epoch,
@@ -162,7 +163,7 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
     for decision in plan.decisions {
         if decision.what == What::Wait {
             let competing = memory.waiting.get_mut(&decision.uid);
-            let left = competing.as_ref().map_or(Duration::ZERO, |competing| competing.left());
+            let left = competing.as_ref().map_or(Duration::ZERO, |competing| competing.left(began));
             if !left.is_zero() {
                 again = again.or(Again::After(left));
                 continue;
@@ -172,7 +173,7 @@ async fn pass(ctx: &Context, memory: &mut Memory) -> Again {
                 continue;
             }
             if let Some(competing) = competing {
-                competing.told = Some(Instant::now());
+                competing.told = Some(began);
             }
         }
         due.push(decision);
@@ -218,13 +219,13 @@ fn failed(ctx: &Context, error: &Error) -> Duration {
 }
 
 /// A new server's place counts from its creation, that of one that wakes from the moment it is seen to want devices.
-fn place(waiting: &mut HashMap<String, Competing>, server: &DevServer, now: Timestamp) -> Timestamp {
+fn place(waiting: &mut HashMap<String, Competing>, server: &DevServer, now: Timestamp, seen: Instant) -> Timestamp {
     let uid = server.metadata.uid.clone().unwrap_or_default();
     let ran = server.status.as_ref().and_then(|status| status.admission.as_ref()).is_some_and(|before| before.run > 0);
     let created = server.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let competing = waiting.entry(uid).or_insert_with(|| {
         let since = if ran { now } else { created.unwrap_or(now) };
-        Competing { since, seen: Instant::now(), told: None }
+        Competing { since, seen, told: None }
     });
     competing.since
 }
@@ -259,4 +260,31 @@ async fn write(
         Some(async move { (decision.uid, report::status(ctx, &*server, status, Manager::Queue).await) })
     });
     stream::iter(writes).buffered(TOGETHER).collect().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_seen_in_the_same_pass_is_told_in_the_same_pass() {
+        let mut waiting = HashMap::new();
+        let began = Instant::now();
+        for name in ["first", "second"] {
+            let mut server = DevServer::test();
+            server.metadata.uid = Some(name.into());
+            place(&mut waiting, &server, Timestamp::UNIX_EPOCH, began);
+        }
+        let left = |at: Instant| waiting.values().map(|competing| competing.left(at)).collect::<Vec<_>>();
+        assert_eq!(left(began), [PATIENCE; 2]);
+        assert_eq!(left(began + PATIENCE), [Duration::ZERO; 2]);
+    }
+
+    #[test]
+    fn who_was_told_is_left_alone_for_a_while() {
+        let now = Instant::now();
+        let told = Competing { since: Timestamp::UNIX_EPOCH, seen: now, told: Some(now + PATIENCE) };
+        assert_eq!(told.left(now + PATIENCE), CALM);
+        assert_eq!(told.left(now + PATIENCE + CALM), Duration::ZERO);
+    }
 }
