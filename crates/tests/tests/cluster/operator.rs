@@ -3,6 +3,8 @@
 mod counts;
 mod crash;
 mod faults;
+mod grants;
+mod history;
 mod life;
 mod queue;
 mod queue_api;
