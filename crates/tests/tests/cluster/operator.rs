@@ -6,6 +6,7 @@ mod faults;
 mod grants;
 mod history;
 mod life;
+mod luck;
 mod queue;
 mod queue_api;
 mod races;
