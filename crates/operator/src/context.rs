@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
@@ -134,6 +135,28 @@ impl Default for Children {
 pub struct Flavors {
     pub kept: Cache<DevServerFlavor>,
     all: RwLock<Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>>>,
+    pub turns: Turns,
+}
+
+/// When the status of each flavor was last written. Two write it, and together they do so at most once a second.
+#[derive(Default)]
+pub struct Turns(Mutex<HashMap<String, Instant>>);
+
+impl Turns {
+    const PACE: Duration = Duration::from_secs(1);
+
+    /// Takes the turn to write, or tells how long it is until the next.
+    pub fn take(&self, flavor: &str) -> Result<(), Duration> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = taken.get(flavor).map_or(Duration::ZERO, |at| Self::PACE.saturating_sub(at.elapsed()));
+        if !left.is_zero() {
+            return Err(left);
+        }
+        // Those of flavors that are gone are not kept for ever.
+        taken.retain(|_, at| at.elapsed() < Self::PACE);
+        taken.insert(flavor.to_owned(), Instant::now());
+        Ok(())
+    }
 }
 
 impl Flavors {
@@ -356,5 +379,13 @@ mod tests {
         hints.forget("a");
         assert_eq!((hints.failed("a"), hints.failed("a")), (1, 1));
         assert!(!hints.knows("a"));
+    }
+
+    #[test]
+    fn a_flavor_is_written_once_a_second_by_whoever_comes_first() {
+        let turns = Turns::default();
+        assert_eq!(turns.take("gpu"), Ok(()));
+        assert!(turns.take("gpu").is_err_and(|left| left <= Turns::PACE));
+        assert_eq!(turns.take("cpu"), Ok(()));
     }
 }

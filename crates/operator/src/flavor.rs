@@ -31,9 +31,15 @@ async fn pass(ctx: &Context) -> Result<(), Error> {
         let Some(name) = flavor.metadata.name.as_ref().and_then(|name| name.parse().ok()) else { continue };
         let capacity = flavor::capacity(&flavor, &world);
         let status = flavor::status(&flavor, &capacity, world.queue_length(&name), defaults, ctx.now());
-        if flavor.status.as_ref() != Some(&status) {
+        if flavor.status.as_ref() == Some(&status) {
+            continue;
+        }
+        if ctx.cluster.flavors.turns.take(name.as_str()).is_ok() {
             // One that cannot be written keeps nobody else from being told.
             result = result.and(write(ctx, &flavor, status).await);
+        } else {
+            // The queue has just written its part; the next pass is a second away.
+            ctx.triggers.flavors.notify_one();
         }
     }
     result

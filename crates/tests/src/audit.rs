@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
 /// One answered request.
@@ -15,12 +16,26 @@ pub struct Request {
     pub name: String,
     pub user: String,
     pub agent: String,
+    /// Who the fields that were written belong to, where that was said.
+    pub manager: String,
+    /// When it arrived.
+    pub at: Timestamp,
     pub code: u16,
 }
 
 impl Request {
+    /// Something was stored.
     pub fn is_write(&self) -> bool {
-        matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection") && self.code < 400
+        self.would_write() && self.code < 400
+    }
+
+    /// Something was to be stored, and was not.
+    pub fn is_refused_write(&self) -> bool {
+        self.would_write() && self.code >= 400
+    }
+
+    fn would_write(&self) -> bool {
+        matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 }
 
@@ -38,6 +53,9 @@ fn parse(line: &str) -> anyhow::Result<Option<Request>> {
     struct Event {
         stage: String,
         verb: String,
+        #[serde(default, rename = "requestURI")]
+        uri: String,
+        request_received_timestamp: String,
         user: User,
         #[serde(default)]
         user_agent: String,
@@ -70,6 +88,9 @@ fn parse(line: &str) -> anyhow::Result<Option<Request>> {
     if event.stage != "ResponseComplete" {
         return Ok(None);
     }
+    let at = event.request_received_timestamp.parse().with_context(|| format!("reading a time of {line}"))?;
+    let query = event.uri.split_once('?').map(|(_, query)| query).unwrap_or_default();
+    let manager = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager=")).unwrap_or_default();
     let object = event.object_ref.unwrap_or_default();
     let resource = match object.subresource.as_str() {
         "" => object.resource,
@@ -82,6 +103,8 @@ fn parse(line: &str) -> anyhow::Result<Option<Request>> {
         name: object.name,
         user: event.user.username,
         agent: event.user_agent,
+        manager: manager.to_owned(),
+        at,
         code: event.response_status.map_or(0, |status| status.code),
     }))
 }
@@ -90,21 +113,26 @@ fn parse(line: &str) -> anyhow::Result<Option<Request>> {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"stage":"ResponseComplete","verb":"patch","user":{"username":"ada"},"userAgent":"odc-operator",
+    const LINE: &str = r#"{"stage":"ResponseComplete","verb":"patch",
+        "requestURI":"/api/v1/namespaces/dev-ada/pods/one/status?force=true&fieldManager=odc-queue",
+        "requestReceivedTimestamp":"2026-11-17T03:00:00.250000Z","user":{"username":"ada"},"userAgent":"odc-operator",
         "objectRef":{"resource":"pods","subresource":"status","namespace":"dev-ada","name":"one"},"responseStatus":{"code":200}}"#;
 
     #[test]
     fn a_line_becomes_a_request() {
         let request = parse(LINE).unwrap().unwrap();
         assert_eq!(
-            (request.resource.as_str(), request.agent.as_str(), request.is_write()),
-            ("pods/status", "odc-operator", true)
+            (request.resource.as_str(), request.agent.as_str(), request.manager.as_str(), request.is_write()),
+            ("pods/status", "odc-operator", "odc-queue", true)
         );
+        assert_eq!(request.at.to_string(), "2026-11-17T03:00:00.25Z");
     }
 
     #[test]
     fn a_refused_write_changed_nothing() {
-        assert!(!parse(&LINE.replace("200", "409")).unwrap().unwrap().is_write());
+        let refused = parse(&LINE.replace("\"code\":200", "\"code\":409")).unwrap().unwrap();
+        assert!(!refused.is_write() && refused.is_refused_write());
+        assert!(!parse(LINE).unwrap().unwrap().is_refused_write());
     }
 
     #[test]

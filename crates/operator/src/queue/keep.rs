@@ -60,6 +60,11 @@ impl Unkept {
         }
         let mut again = Again::OnChange;
         for (flavor, record) in plans(ctx, odc_core::grants::Planner::learned) {
+            if let Err(left) = ctx.cluster.flavors.turns.take(&flavor) {
+                again = again.or(Again::After(left));
+                plans(ctx, |planner| planner.keep_learned(flavor));
+                continue;
+            }
             self.recorded = Some(Instant::now());
             tell_metrics(ctx, &flavor, &record);
             if let Err(error) = write_record(ctx, &flavor, &record).await {

@@ -14,7 +14,8 @@ use odc_tests::odc::{self, Operator};
 use odc_tests::wait;
 use serde_json::json;
 
-use super::races;
+use super::grants::Ledger;
+use super::history::History;
 use super::stage::{LEASE, LIMIT, Stage, with_stage};
 
 /// A leader has to be there again so long after.
@@ -144,20 +145,20 @@ async fn ask(stage: &Stage<'_>) -> anyhow::Result<()> {
 async fn whatever_becomes_of_the_lease_there_is_one_leader_again_with_a_higher_number() -> anyhow::Result<()> {
     with_stage(async |stage| {
         let mut pair = Pair::start(stage).await?;
-        let (bound, watching) = races::watch(stage);
+        let history = History::begin(&stage.plane.client);
         let (granted, following) = watch(stage);
         let numbers = tokio::select! {
             asked = ask(stage) => asked.map(|()| Vec::new()),
             numbers = spoil(stage, &mut pair) => numbers,
         }?;
         anyhow::ensure!(numbers.is_sorted_by(|before, after| before < after), "{numbers:?}");
-        watching.abort();
         following.abort();
-        let bound = std::mem::take(&mut *bound.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut ledger = Ledger::new(["node-1", "node-2"].map(|node| (node.to_owned(), 8)));
+        ledger.play(&history.end().await?);
         let granted = std::mem::take(&mut *granted.lock().unwrap_or_else(PoisonError::into_inner));
-        assert_eq!((bound.broken, granted.broken), (vec![], vec![]));
+        assert_eq!((ledger.broken, granted.broken), (vec![], vec![]));
         // It was worth watching: pods came, and every new leader decided something.
-        assert!(bound.seen >= TIMES && granted.epochs.len() >= TIMES, "{} pods, {:?}", bound.seen, granted.epochs);
+        assert!(ledger.pods >= TIMES && granted.epochs.len() >= TIMES, "{} pods, {:?}", ledger.pods, granted.epochs);
         Ok(())
     })
     .await

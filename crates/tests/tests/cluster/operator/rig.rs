@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
 use odc_api::v1alpha1::Phase;
 use odc_tests::apifault::plan::Trigger;
-use odc_tests::apifault::{Action, Apifault, Fault, Moment, Pattern, Plan, Verb};
+use odc_tests::apifault::{Action, Apifault, Entry, Fault, Moment, Pattern, Plan, Verb};
 use odc_tests::odc::{self, Operator};
 use odc_tests::wait;
 use serde_json::{Value, json};
@@ -31,13 +31,25 @@ pub enum Scenario {
 }
 
 impl Scenario {
+    /// What it cannot do without: a grant, a Secret, a pod and the status for a start, and so on. A run without faults that
+    /// took fewer writes has not done what it is called.
+    pub fn least_writes(self) -> usize {
+        match self {
+            Self::Delete => 0,
+            Self::Extend => 1,
+            Self::Hibernate | Self::Wake | Self::End => 3,
+            Self::Create | Self::LoseNode => 4,
+            Self::CreateGang | Self::Expire => 6,
+        }
+    }
+
     fn spec(self, name: &str) -> Value {
         match self {
             Self::Hibernate | Self::Wake => json!({"home": {"claim": name}}),
             Self::CreateGang => json!({"nodes": 2}),
             Self::Expire => json!({"lifetime": "1s"}),
-            Self::LoseNode => json!({"flavor": "gpu", "count": 8}),
-            Self::Create | Self::Extend | Self::End | Self::Delete => json!({}),
+            Self::LoseNode | Self::Delete => json!({"flavor": "gpu", "count": 8}),
+            Self::Create | Self::Extend | Self::End => json!({}),
         }
     }
 
@@ -125,6 +137,14 @@ pub struct Ending {
     made: BTreeMap<String, usize>,
 }
 
+/// A run with a fault.
+#[derive(Debug)]
+pub struct Run {
+    pub ending: Ending,
+    /// Whether the fault met anything.
+    pub fired: bool,
+}
+
 impl<'a> Rig<'a> {
     pub async fn start(stage: &'a Stage<'a>) -> anyhow::Result<Self> {
         Self::start_with(stage, &[]).await
@@ -150,10 +170,15 @@ impl<'a> Rig<'a> {
     /// The old one is dead, so nobody has to wait until its lease is over.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.operator.kill().await?;
+        self.begin_anew().await?;
+        self.operator.until_ready().await
+    }
+
+    /// In place of one that is dead; does not wait until it leads.
+    pub async fn begin_anew(&mut self) -> anyhow::Result<()> {
         self.stage.forget_leader().await?;
         self.operator = Operator::spawn(&self.stage.kubeconfig, &self.stage.directory, &self.settings)?;
-        self.watch_client()?;
-        self.operator.until_ready().await
+        self.watch_client()
     }
 
     /// Brings a server to where a scenario begins.
@@ -213,40 +238,53 @@ impl<'a> Rig<'a> {
     pub async fn reference(&self, scenario: Scenario) -> anyhow::Result<(usize, Ending)> {
         let name = "ref";
         self.prepare(scenario, name).await?;
-        let (since, before) = (self.proxy.trace().len(), self.proxy.writes().len());
+        let since = self.proxy.trace().len();
         scenario.act(self.stage, name).await?;
         scenario.until_done(self.stage, name).await?;
         self.until_answered(name).await?;
-        let writes = self.proxy.writes().into_iter().skip(before).filter(|entry| entry.name.starts_with(name)).count();
-        Ok((writes, self.ending(name, since).await?))
+        let writes = self.written(name, since);
+        Ok((writes.len(), self.ending(name, since).await?))
+    }
+
+    /// What was stored about a server since so many requests.
+    pub fn written(&self, name: &str, since: usize) -> Vec<String> {
+        let is = |entry: &Entry| entry.sequence > since as u64 && entry.name.starts_with(name);
+        let line = |entry: Entry| format!("{:?} {} {}", entry.verb, entry.resource, entry.name);
+        self.proxy.writes().into_iter().filter(is).map(line).collect()
     }
 
     pub async fn with_fault(
         &mut self,
         scenario: Scenario,
         name: &str,
-        k: u64,
+        k: usize,
         action: Action,
-    ) -> anyhow::Result<Ending> {
+    ) -> anyhow::Result<Run> {
         self.prepare(scenario, name).await?;
         let since = self.proxy.trace().len();
-        let fired = self.proxy.fired();
+        let before = self.proxy.fired();
         let of = Pattern { name_prefix: Some(name.into()), ..Pattern::default() };
-        self.proxy.add(Fault::write(k).of(of).after(action.clone()));
+        self.proxy.add(Fault::write(k as u64).of(of).after(action.clone()));
         scenario.act(self.stage, name).await?;
-        // A phase that passed quickly this time was not written, and then there is no k-th write: that run is one without
-        // a fault, and must end as the others.
         tokio::select! {
-            fired = self.proxy.until_fired(fired + 1, LIMIT) => fired?,
+            fired = self.proxy.until_fired(before + 1, LIMIT) => fired?,
             done = scenario.until_done(self.stage, name) => done?,
         }
         // After the last write both are true at once.
         self.until_answered(name).await?;
-        if matches!(action, Action::Kill) && self.proxy.fired() > fired {
-            self.restart().await?;
+        let fired = self.proxy.fired() > before;
+        // A phase that passed quickly this time was not written, and then there is no k-th write: that run is one without
+        // a fault, and must end as the others.
+        let written = self.written(name, since);
+        anyhow::ensure!(fired || written.len() < k, "nothing went wrong at write {k} of {written:#?}");
+        if matches!(action, Action::Kill) && fired {
+            let killed = self.operator.child.wait().await?;
+            anyhow::ensure!(!killed.success(), "it was not killed: {killed}");
+            self.begin_anew().await?;
+            self.operator.until_ready().await?;
         }
         scenario.until_done(self.stage, name).await?;
-        self.ending(name, since).await
+        Ok(Run { ending: self.ending(name, since).await?, fired })
     }
 
     /// Runs a scenario with a fault that is about the writes of its server, and that the operator survives.
