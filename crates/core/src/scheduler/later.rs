@@ -11,9 +11,12 @@ use super::preempt::Claim;
 pub(super) const MOST_TRIES: usize = 10_000;
 
 impl Pass<'_> {
-    /// Whether a server gets a planned start: if it is near enough, or was promised one before others came in ahead.
+    /// Whether a server gets a planned start: if it is near enough, or was promised one before others came in ahead. A
+    /// booking had one while its time had not come, however few others have one, and keeps it.
     pub(super) fn is_planned(&self, at: u32, planned: usize) -> bool {
-        let promised = self.policy.backfill == Backfill::Planned && self.remembered(at).is_some();
+        let booking = self.world.entry(at).is_some_and(|entry| entry.server.not_before.is_some());
+        let lasts = booking || self.policy.backfill == Backfill::Planned;
+        let promised = lasts && self.remembered(at).is_some();
         planned < self.policy.planned() || promised
     }
 

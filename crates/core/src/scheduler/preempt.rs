@@ -136,9 +136,10 @@ impl Pass<'_> {
     /// By which right one may ask for what another one has.
     fn right_over(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
         let running = holder.server.running().filter(|running| !running.leaving)?;
+        // Nobody leaves in the second it started in, whatever the policy: the plan that started it had the same facts.
         let spared = !holder.server.preemptible
             || holder.server.preemptions >= self.policy.most_preemptions
-            || self.now.saturating_sub(running.since) < self.policy.least_run;
+            || self.now.saturating_sub(running.since) < self.policy.least_run.max(1);
         if spared || running.on.is_empty() {
             return None;
         }

@@ -2,11 +2,11 @@
 
 use odc_api::v1alpha1::Priority;
 use odc_core::amounts::Amounts;
-use odc_core::scheduler::{Cause, Limits, Node, Plan, Policy, Server, Service, State};
+use odc_core::scheduler::{Account, Limits, Node, Policy, Server, Service, State};
 use odc_core::sim::Dice;
 use proptest::prelude::*;
 
-use super::harness::{GPU, Harness, ZONE, amounts, node, server};
+use super::harness::{GPU, Harness, ZONE, node, server};
 
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -21,9 +21,9 @@ pub enum Change {
     Open(usize),
     /// A node restarts and is expected back after some time.
     Restart(usize, i64),
-    /// Pods that are not servers use so much of a node.
-    Others(usize, i64),
-    /// Another quota of a team.
+    /// Pods that are not servers use so many devices and cores of a node.
+    Others(usize, i64, i64),
+    /// Another quota of somebody.
     Quota(usize, i64),
     Pass(i64),
 }
@@ -31,6 +31,9 @@ pub enum Change {
 #[derive(Clone, Debug)]
 pub struct Come {
     pub gpus: i64,
+    /// For each device, or in all where there are none.
+    pub cores: i64,
+    pub memory: i64,
     /// Nothing for one that stays until it leaves.
     pub life: Option<i64>,
     pub nodes: u32,
@@ -45,31 +48,48 @@ pub struct Come {
 
 pub const NODES: usize = 4;
 
-/// Four nodes, teams with and without limits, one that may borrow what it likes, and a user with a quota of her own.
+/// Four nodes, of which one is soon out of cores, one of memory and one of pods.
 pub fn start(policy: Policy) -> Harness {
     let mut harness = Harness::new(policy);
-    for (number, zone) in ["a", "a", "b", "b"].into_iter().enumerate() {
-        harness.node(node(&format!("n{number}"), 8, zone));
+    let nodes = [("a", 64, 256, 100), ("a", 64, 160, 100), ("b", 32, 512, 100), ("b", 48, 256, 3)];
+    for (number, (zone, cores, memory, pods)) in nodes.into_iter().enumerate() {
+        let mut node = node(&format!("n{number}"), 8, zone);
+        (node.capacity.cpu, node.capacity.memory, node.capacity.pods) = (cores * CORE, memory * GIB, pods);
+        harness.node(node);
     }
-    harness.team("one", Some(12), Some(8));
-    harness.team("two", Some(10), None);
-    let flavors = [("a100".to_owned(), 6)].into();
-    harness.user("eve", Limits { devices: Some(14), servers: Some(5), flavors, ..Limits::default() });
+    harness.accounts();
     harness
 }
 
+const CORE: i64 = 1_000;
+const GIB: i64 = 1 << 30;
+
 pub fn any_change() -> impl Strategy<Value = Change> {
+    let size = (0..=8_i64, 1..=6_i64, 8..=48_i64);
     let what = (
-        1..=8_i64,
+        size,
         prop::option::weighted(0.95, 10..4_000_i64),
         prop_oneof![5 => Just(1_u32), 1 => 2..=3_u32],
         any::<bool>(),
         prop::option::weighted(0.1, 1..2_000_i64),
     );
-    let whose = (0..3_usize, 0..4_usize, 0..2_usize, 0..3_usize, prop::bool::weighted(0.4));
-    let come = (what, whose).prop_map(|((gpus, life, nodes, zone, booked), whose)| {
-        let (owner, team, flavor, priority, preemptible) = whose;
-        Change::Come(Come { gpus, life, nodes, zone, owner, team, flavor, priority, preemptible, booked })
+    let whose = (0..3_usize, 0..5_usize, 0..2_usize, 0..3_usize, prop::bool::weighted(0.4));
+    let come = (what, whose).prop_map(|((size, life, nodes, zone, booked), whose)| {
+        let ((gpus, cores, memory), (owner, team, flavor, priority, preemptible)) = (size, whose);
+        Change::Come(Come {
+            gpus,
+            cores,
+            memory,
+            life,
+            nodes,
+            zone,
+            owner,
+            team,
+            flavor,
+            priority,
+            preemptible,
+            booked,
+        })
     });
     prop_oneof![
         12 => come,
@@ -80,8 +100,8 @@ pub fn any_change() -> impl Strategy<Value = Change> {
         2 => (0..NODES).prop_map(Change::Close),
         2 => (0..NODES).prop_map(Change::Open),
         1 => (0..NODES, 1..600_i64).prop_map(|(node, after)| Change::Restart(node, after)),
-        1 => (0..NODES, 0..4_i64).prop_map(|(node, gpus)| Change::Others(node, gpus)),
-        1 => (0..2_usize, 4..16_i64).prop_map(|(team, devices)| Change::Quota(team, devices)),
+        1 => (0..NODES, 0..4_i64, 0..24_i64).prop_map(|(node, gpus, cores)| Change::Others(node, gpus, cores)),
+        1 => (0..4_usize, 4..16_i64).prop_map(|(whose, most)| Change::Quota(whose, most)),
         8 => (1..1_000_i64).prop_map(Change::Pass),
     ]
 }
@@ -98,8 +118,9 @@ pub fn random_change(dice: &mut Dice, harness: &Harness) -> Change {
         31 if dice.roll(4) == 0 => Change::Refuse(below(dice, all), below(dice, NODES)),
         32 if dice.roll(4) == 0 => Change::Close(below(dice, NODES)),
         33 if dice.roll(4) == 0 => Change::Restart(below(dice, NODES), dice.number(600)),
-        34 if dice.roll(4) == 0 => Change::Others(below(dice, NODES), dice.number(4)),
-        35 if dice.roll(4) == 0 => Change::Quota(below(dice, 2), 4 + dice.number(12)),
+        34 => Change::Others(below(dice, NODES), dice.number(4), dice.number(24)),
+        35 => Change::Others(below(dice, NODES), 0, 0),
+        36 if dice.roll(4) == 0 => Change::Quota(below(dice, 4), 4 + dice.number(12)),
         _ => Change::Open(below(dice, NODES)),
     }
 }
@@ -108,7 +129,31 @@ fn below(dice: &mut Dice, most: usize) -> usize {
     usize::try_from(dice.roll(u64::try_from(most).unwrap())).unwrap()
 }
 
+/// A user with many cores and little memory, or the other way round.
+fn bob(most: i64) -> Limits {
+    let cpu = Some(i128::from(most * 8) * 1_000_000_000);
+    let memory = Some(i128::from((40 - most) * 16 * GIB) * 1_000_000_000);
+    Limits { cpu, memory, ..Limits::default() }
+}
+
 impl Harness {
+    /// Two teams that lend and borrow, the second as much as it likes; one that is limited in everything else; one without
+    /// limits; and users with quotas of their own.
+    pub fn accounts(&mut self) {
+        self.team("one", Some(12), Some(8));
+        self.team("two", Some(10), None);
+        self.third_team(12);
+        self.user("bob", bob(10));
+        let flavors = [("a100".to_owned(), 6)].into();
+        self.user("eve", Limits { devices: Some(14), servers: Some(5), flavors, ..Limits::default() });
+    }
+
+    fn third_team(&mut self, most: i64) {
+        let flavors = [("h100".to_owned(), most)].into();
+        let limits = Limits { servers: Some(6), flavors, ..bob(most + 4) };
+        self.set_team(Account { name: "three".into(), weight: 2, limits, borrow: None, used: None });
+    }
+
     /// Lets something happen. Servers get their names from the number.
     pub fn happen(&mut self, number: usize, change: &Change) {
         let server_at = |at: usize| self.servers.values().nth(at).cloned();
@@ -145,81 +190,21 @@ impl Harness {
             Change::Restart(at, after) => {
                 self.node(Node { service: Service::Back(self.now + after), ..node_at(*at) });
             }
-            Change::Others(at, gpus) => {
-                let others = if *gpus == 0 { Amounts::default() } else { amounts(*gpus) };
+            Change::Others(at, gpus, cores) => {
+                let mut others = Amounts::default().with_device(GPU, *gpus);
+                (others.cpu, others.memory) = (*cores * CORE, *cores * 4 * GIB);
+                others.pods = i64::from(*gpus + *cores > 0);
                 self.node(Node { others, ..node_at(*at) });
             }
-            Change::Quota(at, devices) => {
-                let borrow = [Some(8), None][*at];
-                self.team(["one", "two"][*at], Some(*devices), borrow);
-            }
+            Change::Quota(0, most) => self.team("one", Some(*most), Some(8)),
+            Change::Quota(1, most) => self.team("two", Some(*most), None),
+            Change::Quota(2, most) => self.third_team(*most),
+            Change::Quota(_, most) => self.user("bob", bob(*most)),
             Change::Pass(time) => {
                 self.now += time;
                 self.expire();
             }
         }
-    }
-
-    /// Plans, carries it out, and says what is wrong with it: a planned start that moved for no reason, or something
-    /// that a second look would change.
-    pub fn live(&mut self, look_twice: bool) -> Result<Plan, String> {
-        let plan = self.plan();
-        if let Some(moved) = plan.moved.iter().find(|moved| moved.why == Cause::Unexplained) {
-            return Err(format!("{moved:?} in {plan:#?}"));
-        }
-        self.carry_out(&plan);
-        if look_twice {
-            let second = self.plan();
-            let expect = Plan { waits: plan.waits.clone(), again: second.again, ..Plan::default() };
-            if second != expect {
-                return Err(format!("after {plan:#?} comes {second:#?}"));
-            }
-        }
-        Ok(plan)
-    }
-}
-
-/// For what goes wrong after a long time.
-impl Harness {
-    /// The same cluster with as few servers as still go wrong. Nothing if it does not go wrong from its facts alone.
-    pub fn fewest(&self) -> Option<Self> {
-        let goes_wrong = |harness: &Self| {
-            let anew = Self { world: harness.told_anew(), ..harness.clone() };
-            anew.clone().live(true).is_err().then_some(anew)
-        };
-        let mut few = goes_wrong(self)?;
-        for id in self.servers.keys() {
-            let mut fewer = few.clone();
-            fewer.remove(id);
-            few = goes_wrong(&fewer).unwrap_or(few);
-        }
-        Some(few)
-    }
-
-    /// What there is and what was promised, a line each.
-    pub fn facts(&self) -> String {
-        let nodes = self.nodes.values().map(|node| {
-            let (gpus, others) = (node.capacity.device(GPU), node.others.device(GPU));
-            format!("{} has {gpus}, others use {others}, {:?}", node.name, node.service)
-        });
-        let teams =
-            self.teams.values().map(|team| format!("{} {:?} {:?}", team.name, team.limits.devices, team.borrow));
-        let servers = self.servers.values().map(|server| {
-            let Server { id, owner, team, flavor, ask, priority, lifetime, queued, not_before, state, .. } = server;
-            let asks = format!("{}x{} {:?}", ask.each.device(GPU), ask.nodes, ask.topology);
-            let whose = format!("{owner} of {team:?} {flavor} {priority:?} preemptible {}", server.preemptible);
-            let state = match state {
-                State::Running(run) => {
-                    let nodes: Vec<&String> = run.on.iter().map(|(node, _)| node).collect();
-                    format!("on {nodes:?} {}..{:?} leaving {}", run.since, run.end, run.leaving)
-                }
-                other => format!("{other:?} since {queued} not before {not_before:?} booked {}", server.booked),
-            };
-            format!("{id}: {asks} for {lifetime:?}, {whose}, {state} unfit {:?}", server.unfit.keys())
-        });
-        let promises = self.world.promises().map(|promise| format!("{promise:?}"));
-        let lines = nodes.chain(teams).chain(servers).chain(promises);
-        format!("now {}\n{}", self.now, lines.collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -227,12 +212,14 @@ impl Come {
     fn random(dice: &mut Dice) -> Self {
         let gang = dice.roll(8) == 0;
         Self {
-            gpus: 1 + dice.number(8),
+            gpus: dice.number(9),
+            cores: 1 + dice.number(6),
+            memory: 8 + dice.number(41),
             life: (dice.roll(20) > 0).then(|| 60 + dice.number(4_000)),
             nodes: if gang { 2 + u32::try_from(dice.roll(2)).unwrap() } else { 1 },
             zone: dice.roll(2) == 0,
             owner: below(dice, 3),
-            team: below(dice, 4),
+            team: below(dice, 5),
             flavor: below(dice, 2),
             priority: below(dice, 3),
             preemptible: dice.roll(3) == 0,
@@ -243,10 +230,12 @@ impl Come {
     fn server(&self, number: usize, now: i64) -> Server {
         let mut new = server(&format!("s{number:03}"), self.gpus, self.life.unwrap_or(0), now);
         new.lifetime = self.life;
+        let each = &mut new.ask.each;
+        (each.cpu, each.memory) = (self.cores * self.gpus.max(1) * CORE, self.memory * self.gpus.max(1) * GIB / 2);
         new.ask.nodes = self.nodes;
         new.ask.topology = self.zone.then(|| ZONE.to_owned());
         new.owner = ["ada", "bob", "eve"][self.owner].into();
-        new.team = [None, Some("one"), Some("two"), Some("three")][self.team].map(str::to_owned);
+        new.team = [None, Some("one"), Some("two"), Some("three"), Some("four")][self.team].map(str::to_owned);
         new.flavor = ["h100", "a100"][self.flavor].into();
         new.priority = [Priority::Low, Priority::Normal, Priority::High][self.priority];
         new.preemptible = self.preemptible;

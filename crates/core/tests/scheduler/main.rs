@@ -3,11 +3,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod calm;
 mod change;
+mod check;
 mod exhaustive;
+mod found;
+mod gangs;
 mod harness;
+mod live;
 mod properties;
 mod reference;
+mod rights;
 mod script;
+mod starvation;
 mod steps;
 mod trace;

@@ -1,4 +1,4 @@
-//! Scripts in `scripts/*.txt`: what happens, and behind `>` what is planned then. Run with `ODC_BLESS=1` to write what is
+//! Scripts in `tests/sim/*.txt`: what happens, and behind `>` what is planned then. Run with `ODC_BLESS=1` to write what is
 //! planned now into them, and read the difference.
 //!
 //! ```text
@@ -190,7 +190,7 @@ fn played(text: &str) -> String {
 
 #[test]
 fn scripts_come_out_as_they_are_written() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scheduler/scripts");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim");
     let mut scripts: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     scripts.sort();
     assert!(scripts.len() >= 8, "{scripts:?}");

@@ -1,27 +1,29 @@
-//! A million random steps: servers come, leave early, are extended, are asked to leave; nodes fail, restart, are used by
-//! others; quotas change. Nothing is ever given twice and no quota exceeded, no planned start moves for no reason, and a
-//! plan that was carried out leaves nothing to decide.
+//! A million random steps from more than a thousand beginnings: servers come, leave early, are extended, are asked to
+//! leave; nodes fail, restart, are used by others; quotas change, and policies differ. Nothing is ever given twice and no
+//! quota exceeded, no planned start moves for no reason, every overtaking has its right, and a plan that was carried out
+//! leaves nothing to decide.
 
-use odc_core::scheduler::Policy;
+use odc_core::scheduler::{Backfill, Policy};
 use odc_core::sim::Dice;
 
 use super::change::{Change, random_change, start};
 use super::harness::{Effort, Harness};
+use super::live::Also;
 
-/// Of each of the eight walks.
-fn steps() -> usize {
+/// Walks in each of the eight parts, and the steps of each; and the steps of the two long ones.
+fn size() -> (u64, usize, usize) {
     match Effort::asked() {
-        Effort::Quick => 2_000,
-        Effort::Whole => 125_000,
-        Effort::Full => 1_250_000,
+        Effort::Quick => (6, 250, 1_000),
+        Effort::Whole => (125, 1_000, 20_000),
+        Effort::Full => (1_250, 1_000, 500_000),
     }
 }
 
 /// Walks from a number. `ODC_SEED` makes other walks of all.
-fn walk(number: u64) {
+fn walk(number: u64, steps: usize) {
     let seed = std::env::var("ODC_SEED").map_or(0, |seed| seed.parse::<u64>().unwrap());
-    let seed = (seed * 8 + number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    if let Some((step, wrong)) = go(seed, steps()).1 {
+    let seed = (seed * 1_000_000 + number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    if let Some((step, wrong)) = go(seed, steps).1 {
         let (before, _) = go(seed, step);
         panic!("step {step} of seed {seed}: {wrong}\n{}", before.fewest().unwrap_or(before).facts());
     }
@@ -29,15 +31,29 @@ fn walk(number: u64) {
 
 /// Makes some steps. Says in which one something went wrong, and what.
 fn go(seed: u64, steps: usize) -> (Harness, Option<(usize, String)>) {
-    let (mut dice, mut harness) = (Dice(seed), start(Policy { depth: 6, ..Policy::default() }));
+    let mut dice = Dice(seed);
+    let mut harness = start(policy(&mut dice));
     for step in 0..steps {
         happen(&mut dice, &mut harness, step);
-        if let Err(wrong) = harness.live(step % 4 == 0) {
+        if let Err(wrong) = harness.live(Also { second: step % 4 == 0, undelayed: step % 8 == 1 }) {
             return (harness, Some((step, wrong)));
         }
     }
     happen(&mut dice, &mut harness, steps);
     (harness, None)
+}
+
+/// Something that is a day by default happens in a walk, too.
+fn policy(dice: &mut Dice) -> Policy {
+    Policy {
+        backfill: *dice.pick(&[Backfill::Planned, Backfill::Planned, Backfill::Planned, Backfill::First]).unwrap(),
+        depth: *dice.pick(&[2, 6, 6, 100]).unwrap(),
+        ageing: *dice.pick(&[3_600, 24 * 3_600]).unwrap(),
+        half_life: *dice.pick(&[7_200, 7 * 24 * 3_600]).unwrap(),
+        least_run: *dice.pick(&[0, 600]).unwrap(),
+        most_preemptions: *dice.pick(&[1, 3]).unwrap(),
+        ..Policy::default()
+    }
 }
 
 fn happen(dice: &mut Dice, harness: &mut Harness, step: usize) {
@@ -47,12 +63,24 @@ fn happen(dice: &mut Dice, harness: &mut Harness, step: usize) {
 }
 
 macro_rules! walks {
-    ($($name:ident: $number:literal),*) => {
+    ($($name:ident: $part:literal),*) => {
         $(#[test]
         fn $name() {
-            walk($number);
+            let (walks, steps, _) = size();
+            (0..walks).for_each(|number| walk($part * walks + number, steps));
         })*
     };
 }
 
-walks! { walk_1: 1, walk_2: 2, walk_3: 3, walk_4: 4, walk_5: 5, walk_6: 6, walk_7: 7, walk_8: 8 }
+// Parts run beside each other where there is more than one core.
+walks! { walks_1: 0, walks_2: 1, walks_3: 2, walks_4: 3, walks_5: 4, walks_6: 5, walks_7: 6, walks_8: 7 }
+
+#[test]
+fn a_long_walk() {
+    walk(999_998, size().2);
+}
+
+#[test]
+fn another_long_walk() {
+    walk(999_999, size().2);
+}
