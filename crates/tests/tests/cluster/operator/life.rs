@@ -1,9 +1,11 @@
 //! A server's life on simulated nodes, by its owner's deeds and by bad luck.
 
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Secret, Service};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{DevServer, Phase};
+use odc_tests::wait;
 use serde_json::json;
 
 use super::stage::{NAMESPACE, with_stage};
@@ -174,6 +176,71 @@ async fn a_lost_node_gives_its_servers_to_another() -> anyhow::Result<()> {
         assert_eq!(status(&moved).last_failure.map(|failure| failure.reason).as_deref(), Some("NodeLost"));
         let pod: Pod = stage.pods.get("moves-0").await?;
         assert_ne!(pod.spec.and_then(|spec| spec.node_name).as_ref(), first.first());
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn whoever_keeps_a_pod_or_a_server_is_named() -> anyhow::Result<()> {
+    with_stage(async |stage| {
+        let _operator = stage.operator().await?;
+        stage.claim("home").await?;
+        stage.create("kept", json!({"home": {"claim": "home"}})).await?;
+        stage.until_phase("kept", Phase::Running).await?;
+        let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
+        let release = json!({"metadata": {"finalizers": null}});
+        let how = PatchParams::default();
+        stage.pods.patch("kept-0", &how, &Patch::Merge(&hold)).await?;
+        stage.change("kept", json!({"desired": "Hibernated"})).await?;
+        let told = "Pod kept-0 was stopped and is kept only by example.org/hold";
+        let server = stage.until("kept", "told why", |server| message(server, Type::Ready).contains(told)).await?;
+        assert_eq!(status(&server).phase, Some(Phase::Hibernating));
+        stage.pods.patch("kept-0", &how, &Patch::Merge(&release)).await?;
+        stage.until_phase("kept", Phase::Hibernated).await?;
+
+        // The same of the server itself: it stops at once, and says who keeps it.
+        stage.change("kept", json!({"desired": "Running"})).await?;
+        stage.until_phase("kept", Phase::Running).await?;
+        stage.servers.patch("kept", &how, &Patch::Merge(&hold)).await?;
+        stage.servers.delete("kept", &DeleteParams::default()).await?;
+        let told = "kept only by example.org/hold";
+        let server = stage.until("kept", "told why", |server| message(server, Type::Ready).contains(told)).await?;
+        assert_eq!(status(&server).phase, Some(Phase::Stopping));
+        stage.until_pod("kept-0", "gone", |pod| pod.is_none()).await?;
+        stage.servers.patch("kept", &how, &Patch::Merge(&release)).await?;
+        stage.until_gone("kept").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn that_the_end_is_near_is_told_once() -> anyhow::Result<()> {
+    with_stage(async |stage| {
+        let mut first = stage.operator().await?;
+        stage.create("short", json!({"lifetime": "10m"})).await?;
+        let server = stage.until_phase("short", Phase::Running).await?;
+        let expires = status(&server).expires_at.map(|at| at.0.to_string()).unwrap_or_default();
+        let events: Api<Event> = Api::namespaced(stage.plane.client.clone(), NAMESPACE);
+        let told = async || -> anyhow::Result<Vec<String>> {
+            let all = events.list(&ListParams::default()).await?;
+            let of_end = all.items.into_iter().filter(|event| event.reason.as_deref() == Some("EndsSoon"));
+            Ok(of_end.filter_map(|event| event.note).collect())
+        };
+        wait::until("the event", super::stage::LIMIT, async || {
+            let told = told().await?;
+            anyhow::ensure!(told.iter().any(|note| note.contains(&expires)), "{told:?} do not say {expires}");
+            Ok(())
+        })
+        .await?;
+        // The next leader has nothing to add.
+        first.kill().await?;
+        stage.forget_leader().await?;
+        let _second = stage.operator().await?;
+        stage.create("other", json!({})).await?;
+        stage.until_phase("other", Phase::Running).await?;
+        assert_eq!(told().await?.len(), 1);
         Ok(())
     })
     .await
