@@ -2,6 +2,7 @@
 
 mod counts;
 mod crash;
+mod early;
 mod faults;
 mod grants;
 mod history;
