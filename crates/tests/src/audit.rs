@@ -10,6 +10,8 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub verb: String,
+    /// Empty for the oldest kinds, such as pods.
+    pub group: String,
     /// With its subresource, as in `pods/status`.
     pub resource: String,
     pub namespace: String,
@@ -69,6 +71,8 @@ fn parse(line: &str) -> anyhow::Result<Option<Request>> {
     }
     #[derive(Default, Deserialize)]
     struct Object {
+        #[serde(default, rename = "apiGroup")]
+        group: String,
         #[serde(default)]
         resource: String,
         #[serde(default)]
@@ -98,6 +102,7 @@ fn parse(line: &str) -> anyhow::Result<Option<Request>> {
     };
     Ok(Some(Request {
         verb: event.verb,
+        group: object.group,
         resource,
         namespace: object.namespace,
         name: object.name,

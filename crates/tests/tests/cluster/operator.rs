@@ -3,6 +3,7 @@
 mod counts;
 mod crash;
 mod disks;
+mod early;
 mod faults;
 mod grants;
 mod history;

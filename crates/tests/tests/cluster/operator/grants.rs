@@ -93,11 +93,11 @@ impl Ledger {
         self.granted += 1;
         self.grants.insert(uid, grant.clone());
         for place in grant.takes.keys() {
-            let taken = self.taken(place);
+            let all = self.taken(place);
             let most = self.most.entry(place.clone()).or_default();
-            *most = taken.max(*most);
-            if taken > self.limit(place) {
-                self.exceed(at, place, &grant, taken);
+            *most = all.max(*most);
+            if all > self.limit(place) {
+                self.exceed(at, place, &grant, all);
             }
         }
     }
@@ -146,9 +146,9 @@ impl Ledger {
         }
         self.pods += 1;
         for place in [node.as_str(), USER] {
-            let taken: i64 = self.bound.values().filter_map(|takes| takes.get(place)).sum();
-            if taken > self.limit(place) {
-                self.broken.push(format!("at {at} pods have {taken} of {place} with {}", pod.name_any()));
+            let all: i64 = self.bound.values().filter_map(|takes| takes.get(place)).sum();
+            if all > self.limit(place) {
+                self.broken.push(format!("at {at} pods have {all} of {place} with {}", pod.name_any()));
             }
         }
     }

@@ -113,7 +113,7 @@ where
             };
             match version(&object) {
                 Ok(version) => {
-                    told.happened.extend(happened(Box::new(object), there).map(|happened| (version, happened)))
+                    told.happened.extend(happened(Box::new(object), there).map(|happened| (version, happened)));
                 }
                 Err(error) => told.broken.push(format!("{error:#}")),
             }

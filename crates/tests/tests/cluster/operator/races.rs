@@ -30,7 +30,7 @@ const WRITES: std::ops::RangeInclusive<u64> = 5..=40;
 /// At which write each leader fails, and how: every number once, in the long tests once in each way.
 fn failures(dice: &mut StdRng) -> Vec<(u64, Action)> {
     let both = |at: u64| [(at, Action::Kill), (at, Action::Stop)];
-    let one = |at: u64| [(at, if at % 2 == 0 { Action::Kill } else { Action::Stop })];
+    let one = |at: u64| [(at, if at.is_multiple_of(2) { Action::Kill } else { Action::Stop })];
     let mut all: Vec<(u64, Action)> =
         if cfg!(feature = "full") { WRITES.flat_map(both).collect() } else { WRITES.flat_map(one).collect() };
     all.shuffle(dice);

@@ -1,13 +1,12 @@
 //! An operator behind a proxy that can be told to fail it, and what is compared of a run: what it left and what it took.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
 use odc_api::v1alpha1::Phase;
-use odc_tests::apifault::plan::Trigger;
 use odc_tests::apifault::{Action, Apifault, Entry, Fault, Moment, Pattern, Plan, Verb};
 use odc_tests::odc::{self, Operator};
 use odc_tests::wait;
@@ -222,12 +221,17 @@ impl<'a> Rig<'a> {
         self.until_answered(name).await?;
         let objects = objects(self.stage, name).await?;
         let mut made = BTreeMap::new();
+        let mut deleted = BTreeSet::new();
         for entry in self.proxy.trace().into_iter().skip(since) {
             let done = entry.server_code.is_some_and(|code| code < 300);
             let counted = matches!(entry.verb, Verb::Create | Verb::Delete) && entry.resource != "events.events.k8s.io";
-            if let Some(rest) =
-                entry.name.strip_prefix(name).filter(|_| done && counted && entry.namespace == NAMESPACE)
-            {
+            let Some(rest) = entry.name.strip_prefix(name).filter(|_| done && counted && entry.namespace == NAMESPACE)
+            else {
+                continue;
+            };
+            // What goes in its own time can be told so again, if the answer was lost; it goes once.
+            let uid = entry.uid_before.as_ref().or(entry.uid.as_ref());
+            if entry.verb == Verb::Create || uid.is_none_or(|uid| deleted.insert(uid.clone())) {
                 *made.entry(format!("{:?} {} *{rest}", entry.verb, entry.resource)).or_default() += 1;
             }
         }
@@ -287,25 +291,30 @@ impl<'a> Rig<'a> {
         Ok(Run { ending: self.ending(name, since).await?, fired })
     }
 
-    /// Runs a scenario with a fault that is about the writes of its server, and that the operator survives.
+    /// Runs a scenario with a fault at a write of its server that the operator survives. Several may run side by side.
     pub async fn through(
         &self,
         scenario: Scenario,
         name: &str,
-        fault: Trigger,
+        k: usize,
         at: Moment,
         answer: Action,
-    ) -> anyhow::Result<Ending> {
+    ) -> anyhow::Result<Run> {
         self.prepare(scenario, name).await?;
         let since = self.proxy.trace().len();
-        let trigger = fault.of(Pattern::default().prefixed(name));
+        let trigger = Fault::write(k as u64).of(Pattern::default().prefixed(name));
         self.proxy.add(match at {
             Moment::Before => trigger.before(answer),
             Moment::After => trigger.after(answer),
         });
         scenario.act(self.stage, name).await?;
         scenario.until_done(self.stage, name).await?;
-        self.ending(name, since).await
+        let ending = self.ending(name, since).await?;
+        let trace = self.proxy.trace();
+        let fired = trace.iter().skip(since).any(|entry| entry.name.starts_with(name) && !entry.faults.is_empty());
+        let written = self.written(name, since);
+        anyhow::ensure!(fired || written.len() < k, "nothing went wrong at write {k} of {written:#?}");
+        Ok(Run { ending, fired })
     }
 }
 
