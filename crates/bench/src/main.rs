@@ -26,6 +26,20 @@ struct Report {
     missed: Vec<String>,
 }
 
+impl Report {
+    /// A goal that is checked: what is said of it if it does not hold.
+    fn goal(&mut self, holds: bool, missed: impl FnOnce() -> String) {
+        if !holds {
+            self.missed.push(missed());
+        }
+    }
+
+    fn append(&mut self, other: Self) {
+        self.text += &other.text;
+        self.missed.extend(other.missed);
+    }
+}
+
 impl From<String> for Report {
     fn from(text: String) -> Self {
         Self { text, missed: Vec::new() }
@@ -41,7 +55,7 @@ async fn main() -> ExitCode {
         "local" => local::run().await.map(Report::from),
         "operator" => {
             let servers = std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(SERVERS);
-            operator::run(servers).await.map(Report::from)
+            operator::run(servers).await
         }
         "queue" => queue::run().await,
         "scheduler" => {
@@ -49,7 +63,7 @@ async fn main() -> ExitCode {
                 (Some("--openb"), Some(directory)) => Some(std::path::PathBuf::from(directory)),
                 _ => None,
             };
-            scheduler::run(openb.as_deref()).map(Report::from)
+            scheduler::run(openb.as_deref())
         }
         "rehearsal" => scheduler::rehearse(std::env::args().skip(2)).map(Report::from),
         _ => Err(anyhow::anyhow!("name what to measure: agent, devctl, local, operator, queue or scheduler")),

@@ -28,6 +28,8 @@ const CLASSES: [(usize, usize, usize); 3] = [(70, 1, 20), (20, 4, 30), (10, 8, 4
 const LIMIT: Duration = Duration::from_secs(900);
 /// A goal: makespan by bound.
 const MOST: f64 = 1.15;
+/// The operator's metric of the CPU seconds that its plans took.
+const PLANNING: &str = "odc_queue_cpu_seconds";
 
 struct Request {
     name: String,
@@ -62,6 +64,7 @@ pub(crate) async fn run() -> anyhow::Result<Report> {
         let work: usize = requests.iter().map(|request| request.devices * request.seconds).sum();
         let bound = work as f64 / (NODES * DEVICES) as f64;
         let (began, before) = (Instant::now(), used(&operator)?);
+        let planned_before = planning(&operator).await?;
         stream::iter(&requests)
             .map(Ok::<_, anyhow::Error>)
             .try_for_each_concurrent(TOGETHER, async |request| create(plane, request).await)
@@ -69,22 +72,33 @@ pub(crate) async fn run() -> anyhow::Result<Report> {
         all_over(plane, requests.len()).await?;
         let took = began.elapsed().as_secs_f64();
         let spent = used(&operator)?.saturating_sub(before);
+        let planned = planning(&operator).await?.zip(planned_before).map(|(after, before)| after - before);
         let ratio = took / bound;
+        let each = |seconds: f64| seconds * 1_000.0 / requests.len() as f64;
+        let deciding = planned.map_or_else(
+            || format!("not measured: the operator has no {PLANNING}"),
+            |seconds| format!("{:.2} ms", each(seconds)),
+        );
         let mut text = String::new();
         writeln!(
             text,
-            "{} requests of {TEAMS} teams at once, {NODES} nodes of {DEVICES} devices: the last is over after {took:.0} s; all \
-             devices in use all the while would take {bound:.0} s. {ratio:.2} times the bound (goal: {MOST}).",
+            "{} requests of {TEAMS} teams at once, {NODES} nodes of {DEVICES} devices. All devices in use all the while would \
+             take {bound:.0} s. Kueue's figures are from another run on such a machine, with workloads and no pods.\n",
             requests.len()
         )?;
+        writeln!(text, "| | ODC | Kueue | goal |\n|---|--:|--:|--:|")?;
+        writeln!(text, "| until the last is over | {took:.0} s | | |")?;
+        writeln!(text, "| of the bound | {ratio:.2} times | 3.0-3.5 times | ≤ {MOST} |")?;
+        writeln!(text, "| CPU of deciding, for each that was admitted | {deciding} | | |")?;
         writeln!(
             text,
-            "The operator used {:.1} ms of CPU for each, for the whole of its life, and {:.1} MiB.\n",
-            spent.as_secs_f64() * 1_000.0 / requests.len() as f64,
-            mib(memory(&operator)?)
+            "| CPU of the whole operator, for each: the request, its pod, its end | {:.1} ms | 5.7-6.1 ms to admit it | |",
+            each(spent.as_secs_f64())
         )?;
-        let missed = (ratio > MOST).then(|| format!("the last is over after {ratio:.2} times the bound, not {MOST}"));
-        Ok(Report { text, missed: missed.into_iter().collect() })
+        writeln!(text, "| memory of the operator | {:.1} MiB | 104-119 MiB | |\n", mib(memory(&operator)?))?;
+        let mut report = Report::from(text);
+        report.goal(ratio <= MOST, || format!("the last is over after {ratio:.2} times the bound, not {MOST}"));
+        Ok(report)
     })
     .await
 }
@@ -150,6 +164,14 @@ async fn all_over(plane: &ControlPlane, count: usize) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The CPU seconds that plans took so far, if the operator counts them.
+async fn planning(operator: &Operator) -> anyhow::Result<Option<f64>> {
+    let metrics = operator.get("/metrics").await?;
+    let line =
+        metrics.lines().find_map(|line| line.strip_prefix(PLANNING)?.trim_start_matches("_total").strip_prefix(' '));
+    Ok(line.map(|value| value.trim().parse()).transpose()?)
 }
 
 /// The CPU it has used so far.
