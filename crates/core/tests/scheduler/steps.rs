@@ -3,7 +3,7 @@
 //! quota exceeded, no planned start moves for no reason, every overtaking has its right, and a plan that was carried out
 //! leaves nothing to decide.
 
-use odc_core::scheduler::{Backfill, Policy};
+use odc_core::scheduler::Policy;
 use odc_core::sim::Dice;
 
 use super::change::{Change, random_change, start};
@@ -46,7 +46,6 @@ fn go(seed: u64, steps: usize) -> (Harness, Option<(usize, String)>) {
 /// Something that is a day by default happens in a walk, too.
 fn policy(dice: &mut Dice) -> Policy {
     Policy {
-        backfill: *dice.pick(&[Backfill::Planned, Backfill::Planned, Backfill::Planned, Backfill::First]).unwrap(),
         depth: *dice.pick(&[2, 6, 6, 100]).unwrap(),
         ageing: *dice.pick(&[3_600, 24 * 3_600]).unwrap(),
         half_life: *dice.pick(&[7_200, 7 * 24 * 3_600]).unwrap(),
