@@ -227,7 +227,8 @@ impl Harness {
             let lent = lent.map(|other| &self.servers[&other.id]).filter(|other| other.team == server.team);
             let lent: i64 = lent.map(|other| other.ask.devices()).sum();
             assert!(held(&team.name) - lent <= most, "team {} holds {} at {}", team.name, held(&team.name), self.now);
-            assert!(!grant.borrowed || server.preemptible, "{grant:?} cannot be asked back");
+            let asked_back = server.preemptible && server.preemptions < self.policy.most_preemptions;
+            assert!(!grant.borrowed || asked_back, "{grant:?} cannot be asked back");
         }
         for server in plan.grants.iter().map(|grant| &self.servers[&grant.id]) {
             let Some(most) = self.users.get(&server.owner).and_then(|user| user.limits.devices) else { continue };
