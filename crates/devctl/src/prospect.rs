@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_start_that_nobody_knows_any_more_is_said_to_have_moved() {
-        let lost = Moved { from: at(0), to: None, reason: "LessCapacity".into(), message: "There are fewer nodes.".into() };
+        let lost =
+            Moved { from: at(0), to: None, reason: "LessCapacity".into(), message: "There are fewer nodes.".into() };
         let said = moved(&lost, at(0).0);
         assert!(said.ends_with(" to a time that nobody knows. There are fewer nodes."), "{said}");
     }
