@@ -107,10 +107,10 @@ impl Simulation<'_> {
         let Grant { id, nodes, choice, backfilled, .. } = grant;
         let Some(job) = self.jobs.get_mut(id) else { return };
         let first = job.runs.is_empty();
-        let (nodes, choice, backfilled) = (nodes.clone(), *choice, *backfilled);
+        let (choice, backfilled) = (*choice, *backfilled);
         job.runs.push(Run { started_at: self.now, ended_at: None, nodes: nodes.clone(), choice, backfilled });
         job.outcome = Outcome::Running;
-        self.cluster.start(&nodes, &job.ask.each);
+        self.cluster.start(nodes, &job.ask.each);
         self.holds.change(job, 1);
         self.waiting.remove(id);
         self.ends.extend(job.leaves_at().map(|at| (at, id.clone())));
