@@ -53,6 +53,7 @@ pub struct Queue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
+    /// Among those who wait for the same flavor.
     pub position: i64,
     pub count: u32,
     pub nodes: u32,
@@ -121,7 +122,7 @@ pub struct QueueEntry {
     pub nodes: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Its place; nothing for a booking whose time has not come.
+    /// Its place among those who wait for the same flavor; nothing for a booking whose time has not come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,7 +187,7 @@ pub struct DryRunSpec {
 #[serde(rename_all = "camelCase")]
 pub struct DryRunStatus {
     pub start: Start,
-    /// Its place among those who wait for the same nodes.
+    /// Its place among those who wait for the same flavor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use crate::amounts::Amounts;
 use crate::grants::Facts;
 use crate::grants::is_open;
 use crate::grants::room::{Place, Room};
-use crate::scheduler::has_labels;
+use crate::scheduler::is_selected;
 
 /// What the nodes of a flavor have, in devices; where it has none, in servers that fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ fn no_nodes(flavor: &DevServerFlavor) -> String {
 fn belongs(flavor: &DevServerFlavor, place: &Place<'_>) -> bool {
     let device = flavor.spec.device.as_ref();
     is_open(place.node, &flavor.spec.tolerations)
-        && has_labels(&place.node.labels, &flavor.spec.node_selector)
+        && is_selected(&place.node.labels, &flavor.spec.node_selector)
         && device.is_none_or(|device| place.node.allocatable.device(&device.resource) > 0)
 }
 
@@ -190,6 +190,17 @@ mod tests {
         let tainted = Node { taints: vec![taint("a:NoSchedule")], ..gpu_node("n1", 8) };
         check(&flavor, &gpus([tainted]), (0, 0, 0, 0, Unknown));
         check(&flavor, &gpus([gpu_node("n1", 8)]).pod(foreign("p", "n1", 8)), (8, 0, 0, 0, No));
+    }
+
+    #[test]
+    fn nodes_on_request_count_for_flavors_that_ask_for_them() {
+        let mut flavor = DevServerFlavor::test();
+        let mut profiling = gpu_node("n2", 8);
+        profiling.labels.insert("on-request.odc.dev/profiling".into(), "yes".into());
+        let cluster = gpus([gpu_node("n1", 4), profiling]);
+        check(&flavor, &cluster, (4, 4, 4, 0, Schedulable::Yes));
+        flavor.spec.node_selector.insert("on-request.odc.dev/profiling".into(), "yes".into());
+        check(&flavor, &cluster, (8, 8, 8, 1, Schedulable::Yes));
     }
 
     #[test]

@@ -14,12 +14,14 @@ mod enrol;
 mod event;
 mod excess;
 mod explain;
+mod far;
 mod finish;
 mod fit;
 #[cfg(test)]
 mod fixtures;
 mod forecast;
 mod later;
+mod lend;
 mod measure;
 mod node;
 mod order;
@@ -53,5 +55,5 @@ pub use stays::{Given, Promises, Record, Stays};
 pub use watch::Step;
 pub use world::World;
 
-pub(crate) use fit::has_labels;
+pub(crate) use fit::is_selected;
 pub(crate) use taint::{lets_in, would_let_in};

@@ -7,10 +7,13 @@ mod carry_out;
 mod cluster;
 pub mod convert;
 mod dice;
+mod fairness;
 mod happen;
 mod job;
 mod report;
 mod run;
+#[cfg(test)]
+mod tests;
 mod totals;
 mod trace;
 

@@ -113,12 +113,15 @@ impl Play {
         let trace = trace.context("name a trace")?;
         let options = Options { warm_up, ..Options::default() };
         let mut lines = read_trace(&trace)?;
+        anyhow::ensure!(
+            (policy.is_none() && with.is_none()) || !lines.iter().any(|(_, line)| line.is_recorded()),
+            "{} is a recording: it says what came of the rules that were, so it can only be decided again by them. Try \
+             --policy and --with on a trace of requests; `devctl admin team what-if` answers for the queue as it is now.",
+            trace.display(),
+        );
         let policy = match &policy {
-            // Those it was recorded with do not count then, and neither does what they led to.
+            // Those of the trace do not count then.
             Some(path) => {
-                for (_, line) in &mut lines {
-                    line.forget_what_was_decided();
-                }
                 lines.retain(|(_, line)| !matches!(line.what, sim::What::Policy(_)));
                 read_policy(path)?
             }

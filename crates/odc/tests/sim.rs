@@ -53,6 +53,13 @@ fn a_trace_is_played_recorded_and_decided_the_same_again() {
     assert!(ok, "{err}");
     let replayed: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(replayed["decisionHash"], played["decisionHash"]);
+    // What came of some rules does not say what would have come of others.
+    let policy = directory.path().join("policy.yaml");
+    std::fs::write(&policy, "backfill: none\n").unwrap();
+    for other in [["--policy", policy.to_str().unwrap()], ["--with", &trace]] {
+        let (ok, out, err) = odc(&[recording, other[0], other[1]]);
+        assert!(!ok && out.is_empty() && err.contains("is a recording") && err.contains("what-if"), "{err}");
+    }
 }
 
 /// A busy day of four teams that lend and borrow, from the dice.

@@ -229,7 +229,7 @@ fn page_of_phase() -> String {
 #[test]
 fn the_examples_of_scheduling_are_scripts_that_are_tested() {
     let scheduling = page("docs/scheduling.md");
-    for name in ["backfill", "borrowing", "bookings"] {
+    for name in ["backfill", "borrowing", "bookings", "on-request"] {
         let script = page(&format!("crates/core/tests/sim/{name}.txt"));
         assert!(scheduling.contains(script.trim_end()), "docs/scheduling.md does not show {name}.txt as it is");
     }

@@ -4,7 +4,7 @@ use odc_api::v1alpha1::Toleration;
 
 use super::Request;
 use super::room::Place;
-use crate::scheduler::{has_labels, lets_in, would_let_in};
+use crate::scheduler::{is_selected, lets_in, would_let_in};
 use crate::seen::Node;
 
 /// Whether a node takes new pods with these tolerations.
@@ -15,7 +15,7 @@ pub(crate) fn is_open(node: &Node, tolerations: &[Toleration]) -> bool {
 /// Whether a pod of the request could be on this node now.
 pub(super) fn takes(request: &Request, place: &Place<'_>) -> bool {
     let node = place.node;
-    has_labels(&node.labels, &request.selector)
+    is_selected(&node.labels, &request.selector)
         && would_let_in(&node.taints, &request.tolerations)
         && request.reach.iter().all(|reach| reach.includes(&node.labels))
         && is_open(node, &request.tolerations)

@@ -23,7 +23,7 @@ pub struct Planner {
     /// The queue as it stands, with its world.
     outlook: Outlook,
     /// Servers that held nodes when the facts were last looked at, by uid; nothing before that.
-    held: Option<HashMap<String, Stay>>,
+    held: Option<BTreeMap<String, Stay>>,
     /// Flavors of which something was learned that nobody has stored yet.
     learned: BTreeSet<String>,
 }
@@ -148,7 +148,7 @@ impl Planner {
     /// Learns from it.
     fn notice_who_came_and_went(
         &mut self,
-        before: &HashMap<String, Stay>,
+        before: &BTreeMap<String, Stay>,
         facts: &Facts<'_>,
         policy: &Policy,
         now: i64,
@@ -180,8 +180,9 @@ impl Planner {
             let Some(admission) = &server.admission else { continue };
             if let (Some(promise), Some(granted)) = (&admission.promise, &admission.granted_at) {
                 let (given, waited) = admission::outcome(promise, granted.0);
-                self.outlook.world.learn(server.flavor.as_str(), given, waited);
-                self.learned.insert(server.flavor.to_string());
+                let flavor = server.flavor.to_string();
+                self.learned.insert(flavor.clone());
+                self.tell(Event::Waited { flavor, given, waited }, policy, now, watch);
             }
         }
         gone
@@ -244,7 +245,7 @@ impl Planner {
 }
 
 /// Of one that stops, what it might have stayed is what it might have before.
-fn held(facts: &Facts<'_>, mut before: HashMap<String, Stay>) -> HashMap<String, Stay> {
+fn held(facts: &Facts<'_>, mut before: BTreeMap<String, Stay>) -> BTreeMap<String, Stay> {
     let held = facts.servers.iter().filter(|server| server.is_granted()).filter_map(|server| {
         let since = server.admission.as_ref()?.granted_at.as_ref()?.0.as_second();
         let known = before.remove(&server.uid).filter(|known| server.rests() && known.since == since);

@@ -117,8 +117,7 @@ impl World {
             purse.servers.remove(&at);
             if purse.runs.remove(&at) {
                 purse.used = purse.used_at(now, half_life);
-                purse.held = purse.held.minus(entry.need);
-                purse.cost = purse.cost.saturating_sub(entry.server.ask.cost());
+                purse.release(&entry);
             }
         }
     }
@@ -130,8 +129,7 @@ impl World {
             purse.servers.insert(at);
             if runs && purse.runs.insert(at) {
                 purse.used = Used { at: now.max(purse.used.at), ..purse.used_at(now, half_life) };
-                purse.held = purse.held.plus(entry.need);
-                purse.cost = purse.cost.saturating_add(entry.server.ask.cost());
+                purse.hold(entry);
             }
         }
     }

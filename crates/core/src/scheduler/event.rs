@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use odc_api::v1alpha1::{Priority, Toleration};
 use serde::{Deserialize, Serialize};
 
-use super::stays::Record;
+use super::stays::{Given, Record};
 use crate::amounts::Amounts;
 use crate::seen::{Reach, Taint};
 
@@ -34,6 +34,12 @@ pub enum Event {
         flavor: String,
         lifetime: i64,
         stayed: i64,
+    },
+    /// Somebody who was promised a start has started, after so long.
+    Waited {
+        flavor: String,
+        given: Given,
+        waited: i64,
     },
 }
 
@@ -249,6 +255,11 @@ impl Server {
             State::Running(running) => Some(running),
             State::Waiting | State::Resting => None,
         }
+    }
+
+    /// Whether it may start, if it is a booking.
+    pub(super) fn is_due(&self, now: i64) -> bool {
+        self.not_before.is_none_or(|at| at <= now)
     }
 
     /// How long it would hold its nodes.

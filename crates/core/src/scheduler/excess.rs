@@ -13,6 +13,8 @@ pub struct Excess {
     pub(super) what: Limited,
     pub(super) most: i128,
     pub(super) used: i128,
+    /// The part of that which nobody uses: it is kept for servers of the same holder that wait ahead.
+    pub(super) kept: i128,
     pub(super) need: i128,
 }
 
@@ -48,6 +50,18 @@ pub(super) fn flavor_excess(flavor: &str, most: i64, used: i64, need: Held) -> O
     exceeded.then(|| (Limited::Flavor(flavor.to_owned()), most.into(), used.into(), need.devices.into()))
 }
 
+impl Limited {
+    /// How much of what is limited this is.
+    pub(super) fn of(&self, held: Held) -> i128 {
+        match self {
+            Self::Servers => 0,
+            Self::Devices | Self::Flavor(_) => held.devices.into(),
+            Self::Cpu => nanos(held.cpu, MILLI),
+            Self::Memory => nanos(held.memory, WHOLE),
+        }
+    }
+}
+
 fn nanos(amount: i64, each: i128) -> i128 {
     i128::from(amount) * each
 }
@@ -63,7 +77,7 @@ impl Excess {
             Holder::Team(_) => "team",
         };
         let name = world.purse(self.holder).map_or("", |purse| purse.account.name.as_str());
-        let Self { what, most, used, need, .. } = self;
+        let Self { what, most, used, kept, need, .. } = self;
         let text = |amount: i128| match what {
             Limited::Servers | Limited::Devices | Limited::Flavor(_) => amount.to_string(),
             Limited::Cpu => measure::cpu(saturated(amount / MILLI)),
@@ -85,7 +99,10 @@ impl Excess {
             Limited::Memory => " of memory".to_owned(),
         };
         let help = if need > most { "ask for less" } else { "end or hibernate another one" };
-        let besides = if *used > 0 { format!(" besides the {} in use", text(*used)) } else { String::new() };
+        let in_use = (used - kept > 0).then(|| format!("the {} in use", text(used - kept)));
+        let kept = (*kept > 0).then(|| format!("the {} kept for servers of the {holder} ahead of it", text(*kept)));
+        let besides = [in_use, kept].into_iter().flatten().collect::<Vec<_>>().join(" and ");
+        let besides = if besides.is_empty() { besides } else { format!(" besides {besides}") };
         format!(
             "The quota of {holder} {name} is {}{of}, and this server needs {}{besides}: {help}, or ask an administrator \
              to raise the quota.",

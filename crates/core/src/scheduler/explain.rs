@@ -1,7 +1,7 @@
 //! Why a server waits: one word for programs and one sentence for people. No times, no places in the queue and nobody
 //! else's names: the same state always gives the same sentence, and nobody learns whom they wait for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use odc_api::v1alpha1::condition::Reason;
@@ -87,7 +87,8 @@ impl Subject<'_> {
 
     /// It would fit, but not before others.
     fn behind(&self) -> Why {
-        (Reason::InsufficientCapacity, self.sentence(None, "that is free, but servers that asked earlier come first"))
+        let why = "that is free, but servers ahead of it in the queue come first";
+        (Reason::InsufficientCapacity, self.sentence(None, why))
     }
 
     /// It would fit, but somebody ahead is to start there before it would end.
@@ -187,7 +188,21 @@ impl Subject<'_> {
             1 => "only 1 node could ever hold that".to_owned(),
             some => format!("only {some} such nodes could ever hold that"),
         };
-        (None, why)
+        (None, why + self.not_counted())
+    }
+
+    /// Nodes that have the labels a server asks for and are for others who ask for more.
+    fn on_request(&self) -> impl Iterator<Item = &Place> {
+        let Ask { selector, .. } = self.request;
+        let places = self.world.places().map(|(_, place)| place);
+        places.filter(|place| {
+            let labels = &place.node.labels;
+            fit::has_labels(labels, selector) && !fit::is_selected(labels, selector)
+        })
+    }
+
+    fn not_counted(&self) -> &'static str {
+        if self.on_request().next().is_some() { ", not counting those on request" } else { "" }
     }
 
     /// No node is large enough, even when empty.
@@ -203,20 +218,25 @@ impl Subject<'_> {
             Some((Measure::Device(_), ..=0)) => format!("{nodes} has any"),
             Some((short, most)) => format!("{nodes} has more than {}", short.there(most)),
         };
-        (short, why)
+        (short, why + self.not_counted())
     }
 
     /// The first thing that no node has right.
     fn why_unlike(&self) -> String {
         let Ask { selector, reach, .. } = self.request;
         let all = || self.world.places().map(|(_, place)| &place.node);
-        let mut labelled = all().filter(|node| fit::has_labels(&node.labels, selector)).peekable();
+        let labelled = || all().filter(|node| fit::has_labels(&node.labels, selector));
+        let mut selected = labelled().filter(|node| fit::is_selected(&node.labels, selector)).peekable();
         if all().next().is_none() {
             "the cluster has no node".to_owned()
-        } else if labelled.peek().is_none() {
+        } else if labelled().next().is_none() {
             let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
             format!("no node has the labels it asks for ({})", labels.join(", "))
-        } else if labelled.any(|node| reach.iter().all(|reach| reach.includes(&node.labels))) {
+        } else if selected.peek().is_none() {
+            let labels: BTreeSet<&str> = labelled().flat_map(|node| fit::unasked(&node.labels, selector)).collect();
+            let labels: Vec<&str> = labels.into_iter().collect();
+            format!("every node it could use is only for servers that ask for its label ({})", labels.join(", "))
+        } else if selected.any(|node| reach.iter().all(|reach| reach.includes(&node.labels))) {
             "every node it could use has a taint that its flavor does not tolerate".to_owned()
         } else {
             "none of the nodes it asks for can reach all of its volumes".to_owned()

@@ -1,13 +1,16 @@
 //! From what was found on paper to the plan as a value.
 
+use std::collections::BTreeMap;
+
 use super::Policy;
 use super::pass::{Granted, Pass, Slot, Waiting};
-use super::plan::{Grant, Plan, Stop, Wait};
+use super::plan::{Grant, Plan, Wait};
 use super::promise::Stake;
 
 impl Pass<'_> {
     /// Takes back from the world what was only on paper, and puts the plan into words.
     pub(super) fn finish(mut self, waits: Vec<Waiting>, promise: bool) -> Plan {
+        let next_victim = self.next_victim(&waits);
         let preemptions = self.preemptions();
         for granted in &self.granted {
             for node in &granted.nodes {
@@ -18,7 +21,7 @@ impl Pass<'_> {
             self.world.set_booked(*booked, false);
         }
         let Self { world, policy, now, order, granted, booked, mut planned, mut blocking, .. } = self;
-        let mut plan = Plan { preemptions, ..Plan::default() };
+        let mut plan = Plan { preemptions, again: next_victim, ..Plan::default() };
         if promise {
             let starting = granted.iter().map(|granted| {
                 let span = world.entry(granted.server).map_or(0, |entry| entry.server.span());
@@ -42,19 +45,22 @@ impl Pass<'_> {
             nodes.sort();
             plan.grants.push(Grant { id, nodes, choice, backfilled, borrowed });
         }
-        let mut position = 0;
+        // Places are among those who wait for the same: who waits alone for one flavor is not behind others' queue.
+        let mut places: BTreeMap<&str, u32> = BTreeMap::new();
         for (at, wait) in order.iter().zip(waits) {
             let (Some((stop, start)), Some(entry)) = (wait, world.entry(*at)) else { continue };
             let server = &entry.server;
-            let competes = !matches!(stop, Stop::Booked(_));
-            position += u32::from(competes);
             let next_level = next_level(server.queued, policy, now);
             plan.again = earlier(plan.again, next_level);
             plan.again = earlier(plan.again, server.not_before.filter(|at| *at > now));
             if booked.contains(at) && start == server.not_before {
                 plan.booked.push(server.id.clone());
             }
-            let position = competes.then_some(position);
+            let position = server.is_due(now).then(|| {
+                let place = places.entry(server.flavor.as_str()).or_default();
+                *place += 1;
+                *place
+            });
             plan.waits.push(Wait { id: server.id.clone(), position, start, stop });
         }
         world.waiting = order;

@@ -69,7 +69,7 @@ impl Forecast {
                 self.likely.apply(event.clone(), half_life, now);
             }
             // What is learned is kept in one place.
-            Event::Record { .. } | Event::Stay { .. } | Event::Promise(_) => {}
+            Event::Record { .. } | Event::Stay { .. } | Event::Waited { .. } | Event::Promise(_) => {}
             Event::Node(_)
             | Event::NodeGone(_)
             | Event::User(_)
@@ -126,13 +126,12 @@ impl Forecast {
         }
     }
 
-    /// When each server that waits is likely to start, of those whose turn is near enough to say.
+    /// When each server that waits is likely to start, of those of whom anything can be said.
     pub fn starts(&mut self, world: &World, policy: &Policy, now: i64) -> BTreeMap<String, i64> {
         self.catch_up(world, policy.half_life, now);
         let plan = self.likely.sketch(policy, now);
         let granted = plan.grants.into_iter().map(|grant| (grant.id, now));
-        let waits = plan.waits.into_iter().filter_map(|wait| Some((wait.id, wait.start?)));
-        granted.chain(waits).collect()
+        granted.chain(self.likely.likely_starts(&plan.waits, policy, now)).collect()
     }
 }
 
@@ -146,11 +145,6 @@ impl World {
         let given = record.promises.give(likely.saturating_sub(now), most);
         let (p50, p90) = (now.saturating_add(given.p50), now.saturating_add(given.p90));
         Some(Eta { p50, p90, latest, given })
-    }
-
-    /// A promise that was given has come true, or not: the server started after so long.
-    pub fn learn(&mut self, flavor: &str, given: Given, waited: i64) {
-        self.records.entry(flavor.to_owned()).or_default().promises.learn(given, waited);
     }
 }
 

@@ -30,7 +30,9 @@ impl Pass<'_> {
             return Ok(None);
         }
         let found = self.find_later(at, self.now, span);
-        if let Some(claim) = self.claim(at, span, found.as_ref().map(|slot| slot.start)) {
+        if self.is_near()
+            && let Some(claim) = self.claim(at, span, found.as_ref().map(|slot| slot.start))
+        {
             return Err(claim);
         }
         // Who is only here because of a promise that cannot be kept keeps no more than that.

@@ -31,13 +31,12 @@ pub(super) struct Arrival<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Right {
-    /// It was promised the time it had booked.
-    Booking,
     Priority,
     FairShare,
     /// The other one is held up by a quota, or has less claim to quota that is lent.
     Quota,
-    /// It delays nobody's planned start.
+    /// It delays nobody's planned start. That is also the right of a booking: its time was promised only where that
+    /// delays nobody who asked earlier.
     Backfill,
 }
 
@@ -70,7 +69,7 @@ impl<'a> Turn<'a> {
         if self > earlier {
             None
         } else if self.unbooked != earlier.unbooked {
-            Some(Right::Booking)
+            Some(Right::Backfill)
         } else if self.level != earlier.level {
             Some(Right::Priority)
         } else {
@@ -108,7 +107,7 @@ mod tests {
         assert_eq!(right(&turn(&late, 5, 4, 100), &base), Some(Right::FairShare));
         assert_eq!(right(&turn(&late, 5, 5, 100), &base), None);
         let booked = Server { booked: true, ..server("booked", 70) };
-        assert_eq!(right(&turn(&booked, 9, 9, 100), &turn(&urgent, 0, 0, 100)), Some(Right::Booking));
+        assert_eq!(right(&turn(&booked, 9, 9, 100), &turn(&urgent, 0, 0, 100)), Some(Right::Backfill));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::order::{Shares, Turn};
 use super::plan::{Choice, Plan, Stop};
-use super::preempt::Claim;
+use super::preempt::{Asked, Claim};
 use super::quota::Draft;
 use super::steps::Steps;
 use super::world::Entry;
@@ -30,6 +30,8 @@ pub(super) struct Pass<'w> {
     /// Everybody who waits, first come first.
     pub order: Vec<u32>,
     pub draft: Draft,
+    /// The same with nothing but the first so many grants, which a look began with.
+    books: (usize, Draft),
     /// Nodes on which room is kept for planned starts, with what that leaves.
     pub kept: BTreeMap<u32, Steps<Amounts>>,
     /// Planned starts, by server.
@@ -44,12 +46,21 @@ pub(super) struct Pass<'w> {
     pub booked: BTreeSet<u32>,
     /// Whom others were asked to leave for, the latest last. On paper they leave.
     pub claims: Vec<Claim>,
+    pub asked: Asked,
     /// Those for whom somebody would leave in vain, as things are.
     pub given_up: BTreeSet<u32>,
     /// For whom others left when `given_up` was found.
     settled: Vec<u32>,
-    /// How many looks were abandoned.
+    /// How many looks were abandoned, and how many servers were looked at in vain.
     pub abandoned: usize,
+    pub spent: usize,
+    /// How many wait, as far as is known when a look begins.
+    pub pending: usize,
+    /// How many servers were looked at in this look, and how many of them wait.
+    looked_at: usize,
+    pub passed: usize,
+    /// What it may cost in this look that those who wait for nodes ask others to leave.
+    pub toll: usize,
     /// What stopped a server of each kind, and for how long it would have stayed. Room only shrinks in a look, so this
     /// stops everybody of the kind who stays as long.
     stopped: Vec<Option<(i64, Stop)>>,
@@ -86,28 +97,7 @@ enum Verdict {
 }
 
 pub(super) fn plan(world: &mut World, policy: &Policy, now: i64, promise: bool) -> Plan {
-    world.notice_overdue(now);
-    let draft = Draft::new(world);
-    let stopped = vec![None; world.shapes.len()];
-    let mut pass = Pass {
-        order: in_order(world, policy, now),
-        world,
-        policy,
-        now,
-        draft,
-        kept: BTreeMap::new(),
-        planned: BTreeMap::new(),
-        before: None,
-        blocking: BTreeMap::new(),
-        blocked: BTreeSet::new(),
-        granted: Vec::new(),
-        booked: BTreeSet::new(),
-        claims: Vec::new(),
-        given_up: BTreeSet::new(),
-        settled: Vec::new(),
-        abandoned: 0,
-        stopped,
-    };
+    let mut pass = Pass::new(world, policy, now);
     let waits = pass.settle();
     pass.finish(waits, promise)
 }
@@ -138,18 +128,52 @@ fn in_order(world: &mut World, policy: &Policy, now: i64) -> Vec<u32> {
     order
 }
 
-impl Pass<'_> {
+impl<'w> Pass<'w> {
+    pub(super) fn new(world: &'w mut World, policy: &'w Policy, now: i64) -> Self {
+        world.notice_overdue(now);
+        let draft = Draft::new(world);
+        let stopped = vec![None; world.shapes.len()];
+        Self {
+            order: in_order(world, policy, now),
+            world,
+            policy,
+            now,
+            books: (0, draft.clone()),
+            draft,
+            kept: BTreeMap::new(),
+            planned: BTreeMap::new(),
+            before: None,
+            blocking: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            granted: Vec::new(),
+            booked: BTreeSet::new(),
+            claims: Vec::new(),
+            asked: Asked::default(),
+            given_up: BTreeSet::new(),
+            settled: Vec::new(),
+            abandoned: 0,
+            spent: 0,
+            pending: 0,
+            looked_at: 0,
+            passed: 0,
+            toll: 0,
+            stopped,
+        }
+    }
+
     /// Looks until there is nothing more to decide. Those ahead of somebody for whom others leave may use what is left of
     /// their room; who borrows does so after everybody else; a booking that is promised comes first; and what people are
     /// told is what is so when all have started.
-    fn settle(&mut self) -> Vec<Waiting> {
+    pub(super) fn settle(&mut self) -> Vec<Waiting> {
         loop {
             let before = self.granted.len();
             if let Some(waits) = self.look() {
                 let news = self.granted.len() > before || self.promise_bookings(&waits);
                 if news {
                     self.given_up.clear();
-                } else if !self.ask_again() {
+                } else if self.ask_again() {
+                    self.spent += self.looked_at;
+                } else {
                     self.lend(&waits);
                     if self.granted.len() == before {
                         return waits;
@@ -159,6 +183,7 @@ impl Pass<'_> {
                 self.before = Some(std::mem::take(&mut self.planned));
             } else {
                 self.abandoned += 1;
+                self.spent += self.looked_at;
                 self.take_back(before);
             }
             self.forget_plans();
@@ -177,8 +202,11 @@ impl Pass<'_> {
     fn look_at(&mut self, order: &[u32]) -> Option<Vec<Waiting>> {
         let already: BTreeSet<u32> = self.granted.iter().map(|granted| granted.server).collect();
         let (mut planned, mut somebody_waits) = (0, false);
+        self.pending = order.len() - already.len();
+        (self.looked_at, self.passed, self.toll) = (0, 0, 0);
         let mut waits = Vec::with_capacity(order.len());
         for at in order {
+            self.looked_at += 1;
             if already.contains(at) {
                 waits.push(None);
                 continue;
@@ -194,7 +222,9 @@ impl Pass<'_> {
                         return None;
                     }
                     planned += usize::from(start.is_some());
-                    somebody_waits |= !matches!(stop, Stop::Never | Stop::Booked(_));
+                    self.passed += 1;
+                    let due = self.world.entry(*at).is_some_and(|entry| entry.server.is_due(self.now));
+                    somebody_waits |= due && stop != Stop::Never;
                     waits.push(Some((stop, start)));
                 }
                 Verdict::Ask(claim) => {
@@ -238,56 +268,20 @@ impl Pass<'_> {
         changed
     }
 
-    /// Those whom only their team's quota stops may use what others leave idle, after everybody else.
-    fn lend(&mut self, waits: &[Waiting]) {
-        let by_quota = |(at, wait): (&u32, &Waiting)| matches!(wait, Some((Stop::Quota(_), _))).then_some(*at);
-        let stopped: Vec<u32> = self.order.iter().zip(waits).filter_map(by_quota).collect();
-        for at in stopped {
-            let due = |entry: &Entry| {
-                let server = &entry.server;
-                server.preemptible && !server.barred && server.not_before.is_none_or(|at| at <= self.now)
-            };
-            if !self.world.entry(at).is_some_and(due) {
-                continue;
-            }
-            // What it would borrow now it need not have later.
-            let slot = self.unplan(at);
-            if let Some((nodes, choice)) = self.nodes_lent(at) {
-                self.grant(at, nodes, choice, true, true);
-            } else if let Some(slot) = slot {
-                self.keep(at, slot);
-            }
-        }
-    }
-
-    /// Where somebody can start now who borrows what its team lacks.
-    fn nodes_lent(&self, at: u32) -> Option<(Vec<u32>, Choice)> {
-        let entry = self.world.entry(at)?;
-        let span = entry.server.span();
-        // Others may have borrowed since.
-        let excess = self.draft.excess(self.world, at, entry, self.now, span, None)?;
-        let lent = self.draft.may_borrow(self.world, entry, &excess);
-        let only = lent && self.draft.excess(self.world, at, entry, self.now, span, Some(&excess)).is_none();
-        if only { self.nodes_now(entry, span, true) } else { None }
-    }
-
     fn verdict(&mut self, at: u32, planned: usize) -> Verdict {
         let Some(entry) = self.world.entry(at) else { return Verdict::Wait(Stop::Never, None) };
         let span = entry.server.span();
         let booked_for = entry.server.not_before.filter(|at| *at > self.now);
         if let Some(from) = booked_for {
-            let start = self.keep_later(at, from, span);
-            let promised = entry_is_booked(self.world, at) || start == Some(from);
-            return Verdict::Wait(Stop::Booked(promised), start);
+            let (stop, start) = self.booking(at, from, span);
+            return Verdict::Wait(stop, start);
         }
         if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span, None) {
             // Whoever is stopped by a quota waits for nobody's nodes; where its end is known they are kept from then on.
             let start = if self.is_planned(at, planned) { self.keep_later(at, self.now, span) } else { None };
             return Verdict::Wait(Stop::Quota(excess), start);
         }
-        let Some(shape) = self.world.shape_of(entry) else { return Verdict::Wait(Stop::Never, None) };
-        let needed = entry.server.ask.nodes();
-        if shape.groups.values().all(|group| group.could < needed) {
+        if !self.could_ever(entry) {
             return Verdict::Wait(Stop::Never, None);
         }
         let ordinary = entry.server.unfit.is_empty() && !entry.server.barred;
@@ -312,6 +306,25 @@ impl Pass<'_> {
             Ok(start) => Verdict::Wait(stop, start),
             Err(claim) => Verdict::Ask(claim),
         }
+    }
+
+    /// What is said of a booking whose time has not come: that it is promised, or why it is not. What no node could hold,
+    /// or no quota allows then, is not a matter of who else comes.
+    fn booking(&mut self, at: u32, from: i64, span: i64) -> (Stop, Option<i64>) {
+        let Some(entry) = self.world.entry(at) else { return (Stop::Never, None) };
+        let promised = entry.server.booked;
+        if !promised && !self.could_ever(entry) {
+            return (Stop::Never, None);
+        }
+        let excess = if promised { None } else { self.draft.excess_from(self.world, at, entry, from, span) };
+        let start = self.keep_later(at, from, span);
+        (excess.map_or_else(|| Stop::Booked(promised || start == Some(from)), Stop::Quota), start)
+    }
+
+    /// Whether enough nodes could hold it if they were empty and well.
+    fn could_ever(&self, entry: &Entry) -> bool {
+        let needed = entry.server.ask.nodes();
+        self.world.shape_of(entry).is_some_and(|shape| shape.groups.values().any(|group| group.could >= needed))
     }
 
     pub(super) fn is_refused(&self, entry: &Entry, node: u32) -> bool {
@@ -351,7 +364,7 @@ impl Pass<'_> {
         }
     }
 
-    fn grant(&mut self, at: u32, nodes: Vec<u32>, choice: Choice, backfilled: bool, borrowed: bool) {
+    pub(super) fn grant(&mut self, at: u32, nodes: Vec<u32>, choice: Choice, backfilled: bool, borrowed: bool) {
         let Some(entry) = self.world.entry(at) else { return };
         let span = entry.server.span();
         self.draft.grant(self.world, at, entry, self.now);
@@ -381,12 +394,14 @@ impl Pass<'_> {
         self.planned.clear();
         self.blocking.clear();
         self.blocked.clear();
-        self.draft = Draft::new(self.world);
-        for granted in &self.granted {
+        let (counted, books) = &mut self.books;
+        for granted in self.granted.iter().skip(*counted) {
             if let Some(entry) = self.world.entry(granted.server) {
-                self.draft.grant(self.world, granted.server, entry, self.now);
+                books.grant(self.world, granted.server, entry, self.now);
             }
         }
+        *counted = self.granted.len();
+        self.draft = books.clone();
         self.stopped.iter_mut().for_each(|stopped| *stopped = None);
     }
 
@@ -397,8 +412,4 @@ impl Pass<'_> {
             None => self.world.promised.slot(at),
         }
     }
-}
-
-fn entry_is_booked(world: &World, at: u32) -> bool {
-    world.entry(at).is_some_and(|entry| entry.server.booked)
 }

@@ -63,7 +63,7 @@ pub struct Preemption {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     pub id: String,
-    /// 1 for the first; nothing for a booking whose time has not come.
+    /// Among those who wait for the same flavor, 1 for the first; nothing for a booking whose time has not come.
     pub position: Option<u32>,
     /// When it starts at the latest, if everybody stays as long as they may and nobody with a better right comes. Nothing
     /// if that is not known, or it is too far back in the queue to be planned.
@@ -87,7 +87,7 @@ pub enum Stop {
     TooLong,
     /// The grant it had was taken back.
     Barred,
-    /// Its time has not come. Whether that is promised.
+    /// Its time has not come. Whether that is promised; if not, others may be there then.
     Booked(bool),
 }
 

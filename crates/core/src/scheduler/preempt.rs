@@ -5,13 +5,14 @@
 //! room. A claim stands if then its server starts when all are gone, and nobody ahead of it starts later than before.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::node::NOW;
 use super::order::Right;
-use super::pass::Pass;
-use super::plan::Preemption;
+use super::pass::{Pass, Waiting};
+use super::plan::{Preemption, Stop};
+use super::policy::Backfill;
 use super::quota::Holder;
 use super::shape::Shape;
 use super::steps::Steps;
@@ -35,8 +36,22 @@ struct Victim {
     end: Option<i64>,
 }
 
+/// What all claims come to so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    victims: BTreeSet<u32>,
+    /// Devices of the victims, by team.
+    devices: BTreeMap<u32, i64>,
+    /// The earliest of all limits of a server.
+    limits: BTreeMap<u32, i64>,
+}
+
 /// Claims can come and go; where they do so for ever nobody else is asked.
 const MOST_ABANDONED: usize = 1_000;
+/// For claims a plan may look again at so many times as many servers as wait.
+const AGAIN: usize = 4;
+/// Where fewer wait they cost as little as so many.
+const FEW: usize = 10_000;
 
 /// What it takes to make room on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +74,7 @@ impl Pass<'_> {
             || otherwise.is_some_and(|start| start <= free_at)
             || asked
             || self.abandoned > MOST_ABANDONED
+            || self.spent > self.budget().saturating_mul(2)
         {
             return None;
         }
@@ -73,6 +89,48 @@ impl Pass<'_> {
         Some(Claim { by: at, victims, limits: planned.chain(granted).chain([(at, free_at)]).collect() })
     }
 
+    /// Whether a server is near enough to the head of the queue to ask others to leave. Each that does costs two looks at
+    /// all ahead of it: one to see what comes of it, and one without it if that is nothing. All those looks together cost
+    /// no more than a few at everybody. Who is near depends on nothing but who waits, so the next plan finds the same ones
+    /// near, and nobody new to ask.
+    pub(super) fn is_near(&mut self) -> bool {
+        self.toll = self.toll.saturating_add(2 * (self.passed + 1));
+        self.toll <= self.budget()
+    }
+
+    fn budget(&self) -> usize {
+        AGAIN * self.pending.max(FEW)
+    }
+
+    /// When the next one can be asked to leave that has not run for long enough yet, if somebody waits who might ask it.
+    pub(super) fn next_victim(&self, waits: &[Waiting]) -> Option<i64> {
+        if self.policy.backfill == Backfill::None {
+            return None;
+        }
+        let for_nodes = |(at, wait): (&u32, &Waiting)| {
+            let (stop, _) = wait.as_ref()?;
+            let for_nodes = matches!(stop, Stop::NoRoom | Stop::Behind | Stop::TooLong | Stop::Refused);
+            self.world.entry(*at).filter(|_| for_nodes).map(|entry| entry.server.priority)
+        };
+        let highest = self.order.iter().zip(waits).filter_map(for_nodes).max()?;
+        let might_be_asked = |entry: &Entry| {
+            let server = &entry.server;
+            let team = entry.team.and_then(|team| self.world.teams.get(team));
+            let borrows = team.is_some_and(|purse| purse.account.limits.devices.is_some());
+            server.preemptible
+                && server.preemptions < self.policy.most_preemptions
+                && (borrows || self.policy.preempt_for_priority && server.priority < highest)
+        };
+        let running = self.world.preemptible.iter().filter_map(|at| {
+            let entry = self.world.entry(*at)?;
+            Some((entry, entry.server.running()?.since))
+        });
+        // Who starts now is one of them from now on.
+        let granted = self.granted.iter().filter_map(|granted| Some((self.world.entry(granted.server)?, self.now)));
+        let all = running.chain(granted).filter(|(entry, _)| might_be_asked(entry));
+        all.map(|(_, since)| since.saturating_add(self.policy.least_run)).filter(|at| *at > self.now).min()
+    }
+
     /// When those who are asked now are gone.
     fn all_gone(&self) -> i64 {
         self.now.saturating_add(self.policy.reclaim())
@@ -83,13 +141,21 @@ impl Pass<'_> {
         let free_at = self.all_gone();
         for victim in &claim.victims {
             self.world.expect(victim.server, Some(free_at));
+            self.asked.victims.insert(victim.server);
+            if let Some((team, devices)) = self.world.entry(victim.server).and_then(devices_of_team) {
+                *self.asked.devices.entry(team).or_default() += devices;
+            }
         }
+        self.asked.bound(&claim);
         self.claims.push(claim);
     }
 
     /// Which claim is in vain, or harms somebody ahead of it, because a server starts when it does.
     pub(super) fn in_vain(&self, at: u32, start: Option<i64>) -> Option<usize> {
         let later = |most: &i64| start.is_none_or(|start| start > *most);
+        if !self.asked.limits.get(&at).is_some_and(later) {
+            return None;
+        }
         self.claims.iter().rposition(|claim| claim.limits.get(&at).is_some_and(later))
     }
 
@@ -111,7 +177,13 @@ impl Pass<'_> {
     fn let_stay(&mut self, claim: &Claim) {
         for victim in claim.victims.iter().rev() {
             self.world.expect(victim.server, victim.end);
+            self.asked.victims.remove(&victim.server);
+            if let Some((team, devices)) = self.world.entry(victim.server).and_then(devices_of_team) {
+                *self.asked.devices.entry(team).or_default() -= devices;
+            }
         }
+        self.asked.limits.clear();
+        self.claims.iter().for_each(|claim| self.asked.bound(claim));
     }
 
     /// What all claims come to. In the world everybody is as before.
@@ -127,10 +199,6 @@ impl Pass<'_> {
             }));
         }
         preemptions
-    }
-
-    fn is_asked(&self, server: u32) -> bool {
-        self.claims.iter().flat_map(|claim| &claim.victims).any(|victim| victim.server == server)
     }
 
     /// By which right one may ask for what another one has.
@@ -158,12 +226,9 @@ impl Pass<'_> {
     fn borrows_still(&self, team: u32) -> bool {
         let Some(purse) = self.world.teams.get(team) else { return false };
         let held = purse.held.plus(self.draft.granted_to(Holder::Team(team))).devices;
-        let Some(most) = purse.account.limits.devices.filter(|most| held > *most) else { return false };
-        let leaves =
-            |at: u32, entry: &Entry| entry.server.running().is_some_and(|running| running.leaving) || self.is_asked(at);
-        let runs = purse.runs.iter().filter_map(|at| Some((*at, self.world.entry(*at)?)));
-        let leaving = runs.filter(|(at, entry)| leaves(*at, entry));
-        leaving.fold(held, |held, (_, entry)| held.saturating_sub(entry.need.devices)) > most
+        let Some(most) = purse.account.limits.devices else { return false };
+        let asked = self.asked.devices.get(&team).copied().unwrap_or_default();
+        held.saturating_sub(purse.leaving).saturating_sub(asked) > most
     }
 
     /// The cheapest set of servers whose leaving makes room for a server.
@@ -171,7 +236,7 @@ impl Pass<'_> {
         let shape = self.world.shape_of(claimant)?;
         let needed = shape.ask.nodes();
         let mut by_node: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for victim in self.world.preemptible.iter().filter(|victim| !self.is_asked(**victim)) {
+        for victim in self.world.preemptible.iter().filter(|victim| !self.asked.victims.contains(victim)) {
             // Who is gone by then need not be asked.
             let stays = |entry: &&Entry| entry.end.is_none_or(|end| end > free_at);
             let may_ask = |entry: &&Entry| stays(entry) && self.right_over(claimant, entry).is_some();
@@ -247,5 +312,78 @@ impl Pass<'_> {
             node,
             who,
         })
+    }
+}
+
+impl Asked {
+    fn bound(&mut self, claim: &Claim) {
+        for (server, limit) in &claim.limits {
+            let earliest = self.limits.entry(*server).or_insert(*limit);
+            *earliest = (*earliest).min(*limit);
+        }
+    }
+}
+
+fn devices_of_team(entry: &Entry) -> Option<(u32, i64)> {
+    Some((entry.team?, entry.need.devices))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::{Account, Event, Limits, Node, Running, Server, State};
+    use super::super::fixtures::server;
+    use super::super::{Policy, World};
+    use super::*;
+    use odc_api::v1alpha1::Priority;
+
+    const NOW: i64 = 3_600;
+    const VICTIMS: i64 = 300;
+    const AHEAD: i64 = 3_000;
+
+    /// A full node of preemptible servers, many who wait for a quota, and behind them as many as could ask for a place.
+    fn world(policy: &Policy) -> World {
+        let mut world = World::new();
+        let mut tell = |event| world.apply(event, policy.half_life, NOW);
+        let mut capacity = Amounts::default().with_device("gpu", VICTIMS);
+        (capacity.cpu, capacity.pods) = (VICTIMS * 1_000, VICTIMS);
+        tell(Event::Node(Node { name: "n1".into(), capacity, ..Node::default() }));
+        let limits = Limits { devices: Some(0), ..Limits::default() };
+        tell(Event::User(Account { name: "ada".into(), limits, ..Account::default() }));
+        for number in 0..VICTIMS {
+            let mut low = Server { preemptible: true, priority: Priority::Low, ..server(&format!("low{number}"), 0) };
+            low.owner = "eve".into();
+            let on = vec![("n1".to_owned(), low.ask.each.clone())];
+            low.state = State::Running(Running { on, since: 0, end: None, leaving: false });
+            tell(Event::Server(Box::new(low)));
+        }
+        for number in 0..AHEAD {
+            tell(Event::Server(Box::new(server(&format!("none{number}"), number))));
+        }
+        for number in 0..VICTIMS {
+            let asks = Server { lifetime: Some(NOW), ..server(&format!("asks{number}"), AHEAD + number) };
+            tell(Event::Server(Box::new(Server { owner: "bob".into(), ..asks })));
+        }
+        world
+    }
+
+    #[test]
+    fn asking_costs_a_few_looks_and_a_second_plan_asks_nobody_else() {
+        let policy = Policy::default();
+        let mut world = world(&policy);
+        let mut pass = Pass::new(&mut world, &policy, NOW);
+        let waits = pass.settle();
+        assert!(pass.spent <= AGAIN * FEW, "looked at {} servers again", pass.spent);
+        let plan = pass.finish(waits, true);
+        assert!(!plan.preemptions.is_empty());
+        for preemption in &plan.preemptions {
+            let mut asked = world.get(&preemption.id).unwrap().clone();
+            asked.preemptions += 1;
+            if let State::Running(running) = &mut asked.state {
+                (running.end, running.leaving) = (Some(preemption.end), true);
+            }
+            world.apply(Event::Server(Box::new(asked)), policy.half_life, NOW);
+        }
+        let second = world.plan(&policy, NOW);
+        assert_eq!((&second.preemptions, &second.waits), (&Vec::new(), &plan.waits));
     }
 }

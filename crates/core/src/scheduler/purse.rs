@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Account, Ask, Used};
+use super::world::Entry;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Purses {
@@ -18,6 +19,9 @@ pub(super) struct Purse {
     /// All its servers, sleeping ones included.
     pub servers: BTreeSet<u32>,
     pub held: Held,
+    /// Devices of that by flavor, and those of servers on their way out.
+    pub flavors: BTreeMap<String, i64>,
+    pub leaving: i64,
     /// What that costs in a second, in thousandths of a device.
     pub cost: i64,
     pub used: Used,
@@ -91,6 +95,33 @@ impl Purse {
         self.account = account;
     }
 
+    /// Counts a server that holds nodes.
+    pub fn hold(&mut self, entry: &Entry) {
+        self.held = self.held.plus(entry.need);
+        self.cost = self.cost.saturating_add(entry.server.ask.cost());
+        self.leaving = self.leaving.saturating_add(leaving(entry));
+        let of_flavor = self.flavors.entry(entry.server.flavor.clone()).or_default();
+        *of_flavor = of_flavor.saturating_add(entry.need.devices);
+    }
+
+    /// Counts it no more.
+    pub fn release(&mut self, entry: &Entry) {
+        self.held = self.held.minus(entry.need);
+        self.cost = self.cost.saturating_sub(entry.server.ask.cost());
+        self.leaving = self.leaving.saturating_sub(leaving(entry));
+        if let Some(of_flavor) = self.flavors.get_mut(&entry.server.flavor) {
+            *of_flavor = of_flavor.saturating_sub(entry.need.devices);
+            if *of_flavor == 0 {
+                self.flavors.remove(&entry.server.flavor);
+            }
+        }
+    }
+
+    /// How many devices of a flavor it holds.
+    pub fn held_of(&self, flavor: &str) -> i64 {
+        self.flavors.get(flavor).copied().unwrap_or_default()
+    }
+
     pub fn used_at(&self, now: i64, half_life: i64) -> Used {
         self.used.until(now, self.cost, half_life)
     }
@@ -99,5 +130,56 @@ impl Purse {
     pub fn share(&self, now: i64, half_life: i64, step: i64) -> i64 {
         let weight = i64::from(self.account.weight.max(1));
         self.used_at(now, half_life).amount / weight / step.max(1).saturating_mul(1_000)
+    }
+}
+
+/// Devices of a server that is on its way out.
+fn leaving(entry: &Entry) -> i64 {
+    if entry.server.running().is_some_and(|running| running.leaving) { entry.need.devices } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::{Event, Running, Server, State};
+    use super::super::fixtures::server;
+    use super::super::world::World;
+
+    /// What is kept count of is what a count of all servers comes to.
+    fn check(world: &World) {
+        for purse in world.users.all().chain(world.teams.all()).map(|(_, purse)| purse) {
+            let runs = || purse.runs.iter().filter_map(|at| world.entry(*at));
+            for flavor in ["big", "small"] {
+                let of_flavor = runs().filter(|run| run.server.flavor == flavor);
+                let of_flavor: i64 = of_flavor.map(|run| run.need.devices).sum();
+                assert_eq!(purse.held_of(flavor), of_flavor, "{flavor} of {}", purse.account.name);
+            }
+            let leaving = runs().filter(|run| run.server.running().is_some_and(|running| running.leaving));
+            let leaving: i64 = leaving.map(|run| run.need.devices).sum();
+            assert_eq!(purse.leaving, leaving, "{}", purse.account.name);
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_counted_by_flavor_and_by_who_leaves() {
+        let mut world = World::new();
+        let mut counted = 0;
+        for step in 0_i64..200 {
+            let id = format!("s{}", step * 7 % 11);
+            let event = if step % 5 == 4 {
+                Event::ServerGone(id)
+            } else {
+                let running = Running { on: Vec::new(), since: step, end: None, leaving: step % 3 == 0 };
+                let mut told = Server { owner: format!("u{}", step % 2), ..server(&id, step) };
+                told.ask.each = told.ask.each.with_device("gpu", step % 4);
+                told.flavor = ["big", "small"][usize::from(step % 8 > 3)].into();
+                told.team = (step % 6 > 2).then(|| "team".into());
+                told.state = if step % 7 == 0 { State::Waiting } else { State::Running(running) };
+                Event::Server(Box::new(told))
+            };
+            world.apply(event, 1_000, step);
+            check(&world);
+            counted += world.teams.named("team").map_or(0, |team| team.leaving * team.held_of("big"));
+        }
+        assert!(counted > 0, "nobody ever had anything to count");
     }
 }

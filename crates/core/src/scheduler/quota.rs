@@ -1,6 +1,7 @@
 //! Quotas of users and teams, over time. They hold when something is granted; whoever has something keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::World;
 use super::event::Limits;
@@ -28,12 +29,19 @@ pub(super) struct Draft {
     /// The same one by one, with their ends.
     ends: BTreeMap<Holder, Vec<(i64, u32)>>,
     /// What is held from now on, of those for whom a later start is planned or looked for.
-    outlook: BTreeMap<Holder, Steps<Held>>,
-    outlook_by_flavor: BTreeMap<(Holder, String), Steps<Held>>,
+    outlook: BTreeMap<Holder, Steps<Load>>,
+    outlook_by_flavor: BTreeMap<(Holder, String), Steps<Load>>,
     /// When those who are planned start.
     starts: BTreeMap<Holder, BTreeSet<(i64, u32)>>,
     /// How many servers of the same holder came before, where servers are limited.
-    before: BTreeMap<Holder, BTreeMap<u32, u32>>,
+    before: Arc<BTreeMap<Holder, BTreeMap<u32, u32>>>,
+}
+
+/// What somebody holds at a time, and how much of it is only kept for servers that wait.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    held: Held,
+    kept: Held,
 }
 
 pub(super) fn holders(entry: &Entry) -> impl Iterator<Item = Holder> + use<> {
@@ -61,7 +69,7 @@ impl Draft {
             all.sort_by_key(|(_, entry)| Arrival::of(&entry.server));
             (holder, all.into_iter().map(|(at, _)| at).zip(0..).collect())
         });
-        Self { before: before.collect(), ..Self::default() }
+        Self { before: Arc::new(before.collect()), ..Self::default() }
     }
 
     /// Counts a grant.
@@ -75,15 +83,18 @@ impl Draft {
             }
             self.ends.entry(holder).or_default().push((end, at));
         }
-        self.hold(world, entry, (i64::MIN, end), false, Held::plus);
+        self.change(world, entry, (i64::MIN, end), |load| load.held = load.held.plus(entry.need));
     }
 
     /// Counts a planned start.
     pub fn plan(&mut self, world: &World, at: u32, entry: &Entry, slot: &Slot) {
         for holder in limited(world, entry) {
             self.starts.entry(holder).or_default().insert((slot.start, at));
+            self.look_ahead(world, holder, entry);
         }
-        self.hold(world, entry, (slot.start, slot.until), true, Held::plus);
+        self.change(world, entry, (slot.start, slot.until), |load| {
+            (load.held, load.kept) = (load.held.plus(entry.need), load.kept.plus(entry.need));
+        });
     }
 
     /// Takes a planned start back.
@@ -93,7 +104,9 @@ impl Draft {
                 starts.remove(&(slot.start, at));
             }
         }
-        self.hold(world, entry, (slot.start, slot.until), false, Held::minus);
+        self.change(world, entry, (slot.start, slot.until), |load| {
+            (load.held, load.kept) = (load.held.minus(entry.need), load.kept.minus(entry.need));
+        });
     }
 
     /// What somebody was granted in this plan.
@@ -101,24 +114,15 @@ impl Draft {
         self.granted.get(&holder).copied().unwrap_or_default()
     }
 
-    fn hold(
-        &mut self,
-        world: &World,
-        entry: &Entry,
-        (from, until): (i64, i64),
-        make: bool,
-        how: impl Fn(Held, Held) -> Held,
-    ) {
+    /// Changes what is held between two times, of those for whom that is worked out.
+    fn change(&mut self, world: &World, entry: &Entry, (from, until): (i64, i64), how: impl Fn(&mut Load)) {
         for holder in limited(world, entry) {
-            if make {
-                self.look_ahead(world, holder, entry);
-            }
             if let Some(outlook) = self.outlook.get_mut(&holder) {
-                outlook.change(from, until, |held| *held = how(*held, entry.need));
+                outlook.change(from, until, &how);
             }
             let by_flavor = by_flavor(world, holder, entry).and_then(|key| self.outlook_by_flavor.get_mut(&key));
             if let Some(outlook) = by_flavor {
-                outlook.change(from, until, |held| *held = how(*held, entry.need));
+                outlook.change(from, until, &how);
             }
         }
     }
@@ -134,8 +138,8 @@ impl Draft {
         let Some(key) = by_flavor(world, holder, entry).filter(|key| !self.outlook_by_flavor.contains_key(key)) else {
             return;
         };
-        let devices = self.by_flavor.get(&key).copied().unwrap_or_default();
-        let now = held_of(world, purse, &key.1).plus(Held { devices, ..Held::default() });
+        let granted_of = self.by_flavor.get(&key).copied().unwrap_or_default();
+        let now = Held { devices: purse.held_of(&key.1).saturating_add(granted_of), ..Held::default() };
         let steps = outlook(world, purse, now, granted, Some(&key.1));
         self.outlook_by_flavor.insert(key, steps);
     }
@@ -159,6 +163,17 @@ impl Draft {
         })
     }
 
+    /// The first quota that does not allow a server to start at a later time, and stay for so long.
+    pub fn excess_from(&mut self, world: &World, at: u32, entry: &Entry, from: i64, span: i64) -> Option<Excess> {
+        if let Some(excess) = holders(entry).find_map(|holder| self.too_many(world, holder, at)) {
+            return Some(excess);
+        }
+        limited(world, entry).find_map(|holder| {
+            self.look_ahead(world, holder, entry);
+            self.too_much_from(world, holder, entry, from, span)
+        })
+    }
+
     /// The first time from `from` on at which quotas allow it, if that is known.
     pub fn gap(&mut self, world: &World, at: u32, entry: &Entry, from: i64, span: i64) -> Option<i64> {
         let mut from = from;
@@ -173,10 +188,10 @@ impl Draft {
             for holder in limited(world, entry) {
                 self.look_ahead(world, holder, entry);
                 let limits = &world.purse(holder)?.account.limits;
-                let fits = |held: &Held| first_excess(limits, *held, entry.need, None).is_none();
+                let fits = |load: &Load| first_excess(limits, load.held, entry.need, None).is_none();
                 from = self.outlook.get(&holder)?.gap(from, span, fits)?;
                 if let Some(most) = limits.flavors.get(&entry.server.flavor) {
-                    let fits = |held: &Held| held.devices.saturating_add(entry.need.devices) <= *most;
+                    let fits = |load: &Load| load.held.devices.saturating_add(entry.need.devices) <= *most;
                     let key = (holder, entry.server.flavor.clone());
                     from = self.outlook_by_flavor.get(&key)?.gap(from, span, fits)?;
                 }
@@ -196,6 +211,7 @@ impl Draft {
             what: Limited::Servers,
             most: limit.into(),
             used: before.into(),
+            kept: 0,
             need: 1,
         })
     }
@@ -211,10 +227,10 @@ impl Draft {
             let flavor = &entry.server.flavor;
             let most = *limits.flavors.get(flavor)?;
             let granted = self.by_flavor.get(&(holder, flavor.clone())).copied().unwrap_or_default();
-            let used = held_of(world, purse, flavor).devices.saturating_add(granted);
+            let used = purse.held_of(flavor).saturating_add(granted);
             flavor_excess(flavor, most, used, entry.need)
         });
-        found.map(|(what, most, used, need)| Excess { holder, what, most, used, need })
+        found.map(|(what, most, used, need)| Excess { holder, what, most, used, kept: 0, need })
     }
 
     /// Where nothing is planned what is held only gets less, so now is the worst time.
@@ -228,46 +244,32 @@ impl Draft {
         lent: Option<&Limited>,
     ) -> Option<Excess> {
         let (first, _) = *self.starts.get(&holder)?.first()?;
-        let limits = &world.purse(holder)?.account.limits;
         // What is lent now must be back when it is planned for.
         let from = if lent.is_some() { first } else { now };
         let until = now.saturating_add(span);
         if from >= until {
             return None;
         }
-        let span = until.saturating_sub(from);
-        let fits = |held: &Held| first_excess(limits, *held, entry.need, None).is_none();
-        let misfit = self.outlook.get(&holder)?.misfit(from, span, fits);
-        let found = misfit.and_then(|held| first_excess(limits, *held, entry.need, None)).or_else(|| {
-            let flavor = &entry.server.flavor;
-            let most = *limits.flavors.get(flavor)?;
-            let fits = |held: &Held| held.devices.saturating_add(entry.need.devices) <= most;
-            let held = self.outlook_by_flavor.get(&(holder, flavor.clone()))?.misfit(from, span, fits)?;
-            flavor_excess(flavor, most, held.devices, entry.need)
-        });
-        found.map(|(what, most, used, need)| Excess { holder, what, most, used, need })
+        self.too_much_from(world, holder, entry, from, until.saturating_sub(from))
     }
 
-    /// Whether a team may borrow what it lacks: preemptible servers only, up to its own limit, from devices that other
-    /// teams may hold and do not.
-    pub fn may_borrow(&self, world: &World, entry: &Entry, excess: &Excess) -> bool {
-        let (Holder::Team(team), Limited::Devices) = (excess.holder, &excess.what) else { return false };
-        if !entry.server.preemptible {
-            return false;
-        }
-        let beyond = excess.used + excess.need - excess.most;
-        let own = world.teams.get(team).and_then(|purse| purse.account.borrow);
-        if own.is_some_and(|most| beyond > i128::from(most)) {
-            return false;
-        }
-        let held = |at: u32, purse: &Purse| purse.held.plus(self.granted_to(Holder::Team(at))).devices;
-        let (mut idle, mut borrowed) = (0_i128, 0_i128);
-        for (at, purse) in world.teams.all().filter(|(at, _)| *at != team) {
-            let Some(most) = purse.account.limits.devices else { continue };
-            let left = i128::from(most) - i128::from(held(at, purse));
-            if left > 0 { idle += left } else { borrowed -= left }
-        }
-        beyond <= idle - borrowed
+    /// What is exceeded in a time, of somebody for whom that is worked out.
+    fn too_much_from(&self, world: &World, holder: Holder, entry: &Entry, from: i64, span: i64) -> Option<Excess> {
+        let limits = &world.purse(holder)?.account.limits;
+        let fits = |load: &Load| first_excess(limits, load.held, entry.need, None).is_none();
+        let misfit = self.outlook.get(&holder)?.misfit(from, span, fits);
+        let found = misfit.and_then(|load| Some((first_excess(limits, load.held, entry.need, None)?, load)));
+        let found = found.or_else(|| {
+            let flavor = &entry.server.flavor;
+            let most = *limits.flavors.get(flavor)?;
+            let fits = |load: &Load| load.held.devices.saturating_add(entry.need.devices) <= most;
+            let load = self.outlook_by_flavor.get(&(holder, flavor.clone()))?.misfit(from, span, fits)?;
+            Some((flavor_excess(flavor, most, load.held.devices, entry.need)?, load))
+        });
+        found.map(|((what, most, used, need), load)| {
+            let kept = what.of(load.kept);
+            Excess { holder, what, most, used, kept, need }
+        })
     }
 }
 
@@ -276,7 +278,7 @@ fn is_limited(limits: &Limits) -> bool {
 }
 
 /// Those who answer for a server and may not hold as much as they like.
-fn limited<'w>(world: &'w World, entry: &Entry) -> impl Iterator<Item = Holder> + use<'w> {
+pub(super) fn limited<'w>(world: &'w World, entry: &Entry) -> impl Iterator<Item = Holder> + use<'w> {
     holders(entry).filter(|holder| world.purse(*holder).is_some_and(|purse| is_limited(&purse.account.limits)))
 }
 
@@ -287,13 +289,7 @@ fn by_flavor(world: &World, holder: Holder, entry: &Entry) -> Option<(Holder, St
     limited.then(|| (holder, flavor.clone()))
 }
 
-/// What somebody holds of a flavor.
-fn held_of(world: &World, purse: &Purse, flavor: &str) -> Held {
-    let runs = purse.runs.iter().filter_map(|run| world.entry(*run)).filter(|run| run.server.flavor == flavor);
-    runs.fold(Held::default(), |sum, run| sum.plus(run.need))
-}
-
-fn outlook(world: &World, purse: &Purse, now: Held, granted: &[(i64, u32)], flavor: Option<&str>) -> Steps<Held> {
+fn outlook(world: &World, purse: &Purse, now: Held, granted: &[(i64, u32)], flavor: Option<&str>) -> Steps<Load> {
     let is_of = |entry: &&Entry| flavor.is_none_or(|flavor| entry.server.flavor == flavor);
     let runs = purse.runs.iter().filter_map(|run| world.entry(*run)).filter(is_of);
     let runs = runs.filter_map(|run| Some((run.end?, run.need)));
@@ -301,9 +297,9 @@ fn outlook(world: &World, purse: &Purse, now: Held, granted: &[(i64, u32)], flav
     let granted = granted.filter_map(|(end, at)| Some((*end, world.entry(*at).filter(is_of)?.need)));
     let mut ends: Vec<(i64, Held)> = runs.chain(granted).collect();
     ends.sort_by_key(|(end, _)| *end);
-    let mut steps = Steps::new(now);
+    let mut steps = Steps::new(Load { held: now, ..Load::default() });
     for (end, what) in ends {
-        steps.then(end, |held| held.minus(what));
+        steps.then(end, |load| Load { held: load.held.minus(what), ..*load });
     }
     steps
 }

@@ -8,10 +8,10 @@ impl World {
     /// The right by which `late` starts now while `early`, which asked before it and could use the same nodes, waits for
     /// the given reason. Nothing if there is nothing to overtake.
     pub fn right(&self, late: &str, early: &str, stop: &Stop, policy: &Policy, now: i64) -> Option<Right> {
-        let (late, early) = (self.turn(late, policy, now)?, self.turn(early, policy, now)?);
-        if matches!(stop, Stop::Booked(_) | Stop::Never) {
+        if *stop == Stop::Never || !self.get(early)?.is_due(now) {
             return None;
         }
+        let (late, early) = (self.turn(late, policy, now)?, self.turn(early, policy, now)?);
         Some(late.right_before(&early).unwrap_or(if matches!(stop, Stop::Quota(_)) {
             Right::Quota
         } else {

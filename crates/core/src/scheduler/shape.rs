@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::event::{Ask, Service};
 use super::fit::{alike, is_open};
 use super::node::{NOW, Place};
+use crate::amounts::Amounts;
 
 /// How many kinds are kept up to date though nobody waits for them now.
 const KEPT: usize = 32;
@@ -30,6 +31,8 @@ pub(super) struct Shape {
     /// Nodes whose time is known, by the value of the topology label; all in one where there is none to agree on.
     pub groups: BTreeMap<Arc<str>, Group>,
     spots: Vec<Option<Spot>>,
+    /// How many of it there could be at once on the nodes it is worth waiting for, each on one node.
+    fits: i64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -78,6 +81,8 @@ pub(super) struct Spot {
     pub open: bool,
     /// Nothing where the gang must agree on a label that the node does not have.
     pub group: Option<Arc<str>>,
+    /// How many of the request it could hold at once.
+    fits: i64,
     turn: Option<Turn>,
 }
 
@@ -97,7 +102,8 @@ impl Shapes {
             }
             return at;
         }
-        let mut shape = Shape { ask: Arc::new(ask.clone()), waiting: 1, groups: BTreeMap::new(), spots: Vec::new() };
+        let (groups, spots) = (BTreeMap::new(), Vec::new());
+        let mut shape = Shape { ask: Arc::new(ask.clone()), waiting: 1, groups, spots, fits: 0 };
         for (at, place) in (0_u32..).zip(places) {
             shape.refresh(at, place.as_ref());
         }
@@ -169,12 +175,20 @@ impl Shape {
         (0_u32..).zip(&self.spots).filter_map(|(at, spot)| Some((at, spot.as_ref()?)))
     }
 
+    /// How much servers like this could hold at once, in thousandths of a device as shares count them.
+    pub fn capacity(&self) -> i128 {
+        let nodes = i128::try_from(self.ask.nodes()).unwrap_or(i128::MAX);
+        i128::from(self.ask.cost()) * i128::from(self.fits) / nodes
+    }
+
     fn refresh(&mut self, node: u32, place: Option<&Place>) {
         let Ok(at) = usize::try_from(node) else { return };
         if at >= self.spots.len() {
             self.spots.resize(at + 1, None);
         }
-        if let Some(old) = self.spots[at].take()
+        let old = self.spots[at].take();
+        self.fits = self.fits.saturating_sub(old.as_ref().map_or(0, |old| old.fits));
+        if let Some(old) = old
             && let Some(group) = old.group.as_ref()
             && let Some(known) = self.groups.get_mut(group)
         {
@@ -200,7 +214,9 @@ impl Shape {
             group.could += 1;
             group.hope += usize::from(hope);
         }
-        self.spots[at] = Some(Spot { could, hope, open, group, turn: None });
+        let fits = if hope { times(&place.ceiling, &self.ask.each) } else { 0 };
+        self.fits = self.fits.saturating_add(fits);
+        self.spots[at] = Some(Spot { could, hope, open, group, fits, turn: None });
         self.recount(node, place);
     }
 
@@ -254,4 +270,13 @@ impl Rank {
             cpu: place.free.cpu,
         }
     }
+}
+
+/// How often something is there. What asks for nothing is there as often as one likes, which is of no use.
+fn times(have: &Amounts, each: &Amounts) -> i64 {
+    let plain =
+        [(have.cpu, each.cpu), (have.memory, each.memory), (have.storage, each.storage), (have.pods, each.pods)];
+    let devices = each.devices().map(|(name, amount)| (have.device(name), amount));
+    let all = plain.into_iter().chain(devices).filter(|(_, need)| *need > 0);
+    all.map(|(have, need)| have.max(0) / need).min().unwrap_or_default()
 }

@@ -65,6 +65,9 @@ impl World {
             Event::Stay { flavor, lifetime, stayed } => {
                 self.records.entry(flavor).or_default().left(lifetime, stayed);
             }
+            Event::Waited { flavor, given, waited } => {
+                self.records.entry(flavor).or_default().promises.learn(given, waited);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::job::{Job, Outcome, Overtaken, Run};
 use super::run::Simulation;
-use crate::scheduler::{Cause, Plan, Step, Wait};
+use crate::scheduler::{Cause, Event, Grant, Plan, Step, Stop, Wait};
 
 impl Simulation<'_> {
     pub(super) fn plan(&mut self) {
@@ -16,6 +16,7 @@ impl Simulation<'_> {
         self.count(&plan, self.now);
         self.again = plan.again.filter(|again| *again > self.now);
         let stops: BTreeMap<&str, &Wait> = plan.waits.iter().map(|wait| (wait.id.as_str(), wait)).collect();
+        self.contended = plan.waits.iter().any(|wait| wait.position.is_some() && wait.stop != Stop::Never);
         if !self.options.bare {
             self.note_overtaking(&plan, &stops);
             self.promise(&stops);
@@ -30,8 +31,9 @@ impl Simulation<'_> {
             self.ask_to_leave(&preemption.id, preemption.end);
         }
         for grant in &plan.grants {
-            self.start(&grant.id, &grant.nodes);
+            self.start(grant);
         }
+        self.waits = plan.waits;
         // Carried out, a plan leaves nothing to decide.
         self.changed = false;
     }
@@ -63,24 +65,28 @@ impl Simulation<'_> {
         }
     }
 
-    /// Tells those who just began to wait when they will start.
+    /// Tells those who were told nothing yet when they will start, as soon as that is known.
     fn promise(&mut self, stops: &BTreeMap<&str, &Wait>) {
-        let new = |job: &Job| job.eta.is_none() && job.runs.is_empty() && job.queued == self.now;
-        let new: Vec<String> =
-            stops.keys().filter(|id| self.jobs.get(**id).is_some_and(new)).map(|id| (*id).to_owned()).collect();
-        if new.is_empty() {
+        let untold = |job: &Job| job.eta.is_none() && job.runs.is_empty() && job.request.not_before.is_none();
+        let untold = |wait: &Wait| wait.stop != Stop::Never && self.jobs.get(&wait.id).is_some_and(untold);
+        let untold: Vec<&Wait> = stops.values().copied().filter(|wait| untold(wait)).collect();
+        if untold.is_empty() {
             return;
         }
         let starts = self.forecast.starts(&self.world, &self.policy, self.now);
-        for id in new {
-            let wait = stops.get(id.as_str());
-            let latest = wait.and_then(|wait| wait.start);
-            let reason = wait.map(|wait| self.world.explained().why(wait).1);
-            let eta = starts.get(&id).and_then(|likely| self.world.eta(&id, *likely, latest, self.now));
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.eta = eta.filter(|_| job.request.not_before.is_none()).map(|eta| (self.now, eta));
-                job.reason = reason;
+        for Wait { id, start: latest, .. } in untold {
+            let eta = starts.get(id).and_then(|likely| self.world.eta(id, *likely, *latest, self.now));
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.eta = eta.map(|eta| (self.now, eta));
             }
+        }
+    }
+
+    /// Remembers why somebody waits, as the last plan said.
+    pub(super) fn note_reason(&mut self, id: &str) {
+        let reason = self.waits.iter().find(|wait| wait.id == id).map(|wait| self.world.explained().why(wait).1);
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.reason = reason;
         }
     }
 
@@ -97,17 +103,20 @@ impl Simulation<'_> {
         self.tell_server(id);
     }
 
-    fn start(&mut self, id: &str, nodes: &[String]) {
+    fn start(&mut self, grant: &Grant) {
+        let Grant { id, nodes, choice, backfilled, .. } = grant;
         let Some(job) = self.jobs.get_mut(id) else { return };
         let first = job.runs.is_empty();
-        job.runs.push(Run { started_at: self.now, ended_at: None, nodes: nodes.to_vec() });
+        let (choice, backfilled) = (*choice, *backfilled);
+        job.runs.push(Run { started_at: self.now, ended_at: None, nodes: nodes.clone(), choice, backfilled });
         job.outcome = Outcome::Running;
         self.cluster.start(nodes, &job.ask.each);
+        self.holds.change(job, 1);
         self.waiting.remove(id);
-        self.ends.extend(job.leaves_at().map(|at| (at, id.to_owned())));
+        self.ends.extend(job.leaves_at().map(|at| (at, id.clone())));
         let learned = job.eta.filter(|_| first).map(|(at, eta)| (job.request.flavor.clone(), eta.given, at));
         if let Some((flavor, given, at)) = learned {
-            self.world.learn(&flavor, given, self.now.saturating_sub(at));
+            self.tell(Event::Waited { flavor, given, waited: self.now.saturating_sub(at) });
         }
         self.tell_server(id);
     }

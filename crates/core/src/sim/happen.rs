@@ -121,6 +121,7 @@ impl Simulation<'_> {
 
     fn cancel(&mut self, line: usize, id: &str) -> Result<(), Error> {
         let unknown = || Error::Unknown { line, kind: "request", name: id.to_owned() };
+        self.note_reason(id);
         let job = self.jobs.get_mut(id).ok_or_else(unknown)?;
         match job.outcome {
             Outcome::Waiting => {

@@ -4,7 +4,7 @@ use odc_api::v1alpha1::Priority;
 use serde::Serialize;
 
 use super::trace;
-use crate::scheduler::{Ask, Eta, Right, Running, Server, State};
+use crate::scheduler::{Ask, Choice, Eta, Right, Running, Server, State};
 
 /// What is reported about a request. Times are in seconds of the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,7 +18,7 @@ pub struct Request {
     pub outcome: Outcome,
     pub preemptions: u32,
     pub overtaken_by: Vec<Overtaken>,
-    /// Why it never ran.
+    /// Why it never ran, as was last said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -37,6 +37,10 @@ pub struct Run {
     /// Nothing if it runs at the end of the trace.
     pub ended_at: Option<i64>,
     pub nodes: Vec<String>,
+    /// Why these nodes.
+    pub choice: Choice,
+    /// It started before others that came before it in the queue, and delayed none of them.
+    pub backfilled: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -82,6 +86,16 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// Whose share it uses: its team's, or its user's own.
+    pub fn holder(&self) -> &str {
+        self.team.as_deref().unwrap_or(&self.request.user)
+    }
+
+    /// Whether it had to wait for anything but its own time.
+    pub fn waited(&self) -> bool {
+        self.request.not_before.is_none() && self.runs.first().is_none_or(|run| run.started_at > self.queued)
+    }
+
     pub fn started(&self) -> Option<i64> {
         let run = self.runs.last().filter(|run| run.ended_at.is_none());
         run.map(|run| run.started_at).filter(|_| self.outcome == Outcome::Running)

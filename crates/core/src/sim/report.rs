@@ -30,7 +30,8 @@ pub struct Totals {
     pub makespan: i64,
     /// What no scheduler could be below.
     pub capacity_bound: i64,
-    /// Jain's index over what teams got for their weight: 1 if all got the same.
+    /// Jain's index over what teams, and users without one, got for their weight while somebody waited: 1 if all got the
+    /// same. Who never had to wait and had nothing then is not counted.
     pub fairness: f64,
     pub eta_coverage: EtaCoverage,
     pub overcommits: u64,
@@ -52,6 +53,8 @@ pub struct Waits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EtaCoverage {
     pub promises: usize,
+    /// Those who waited and were never promised anything.
+    pub unpromised: usize,
     pub p50: Option<f64>,
     pub p90: Option<f64>,
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cluster::Cluster;
+use super::fairness::Holds;
 use super::job::{Job, Outcome};
 use super::report::Report;
 use super::totals::{self, Counts};
 use super::trace::{self, Error, Line};
-use crate::scheduler::{Event, Forecast, Policy, Service, Step, World};
+use crate::scheduler::{Event, Forecast, Policy, Service, Step, Wait, World};
 
 /// How the simulation is run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +65,11 @@ pub(super) struct Simulation<'w> {
     /// When somebody really goes.
     pub ends: BTreeSet<(i64, String)>,
     pub waiting: BTreeSet<String>,
+    /// What the last plan said about them.
+    pub waits: Vec<Wait>,
+    /// Somebody waits who could run.
+    pub contended: bool,
+    pub holds: Holds,
     pub again: Option<i64>,
     /// Something happened since the last plan.
     pub changed: bool,
@@ -93,6 +99,9 @@ impl<'w> Simulation<'w> {
             order: Vec::new(),
             ends: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            waits: Vec::new(),
+            contended: false,
+            holds: Holds::default(),
             again: None,
             changed: false,
             began: false,
@@ -112,6 +121,9 @@ impl<'w> Simulation<'w> {
         // What is before the first request is no time anybody could have used.
         if self.began {
             self.cluster.pass(next.saturating_sub(self.now));
+        }
+        if self.contended {
+            self.holds.pass(next.saturating_sub(self.now));
         }
         self.changed |= self.again.is_some_and(|again| again <= next);
         self.now = next;
@@ -180,6 +192,7 @@ impl<'w> Simulation<'w> {
             run.ended_at = Some(self.now);
             let nodes = run.nodes.clone();
             self.cluster.end(&nodes, &job.ask.each);
+            self.holds.change(job, -1);
         }
         self.ended = self.ended.max(self.now);
     }
@@ -200,7 +213,11 @@ impl<'w> Simulation<'w> {
         self.tell(Event::Stay { flavor, lifetime, stayed });
     }
 
-    fn report(self) -> Report {
+    fn report(mut self) -> Report {
+        let waiting: Vec<String> = self.waiting.iter().cloned().collect();
+        for id in waiting {
+            self.note_reason(&id);
+        }
         let mut weights: BTreeMap<String, u32> =
             self.users.values().map(|user| (user.name.clone(), user.weight)).collect();
         weights.extend(self.teams.values().map(|team| (team.name.clone(), team.weight)));
@@ -213,7 +230,7 @@ impl<'w> Simulation<'w> {
         };
         let mut jobs = self.jobs;
         let jobs: Vec<Job> = self.order.iter().filter_map(|id| jobs.remove(id)).collect();
-        let totals = totals::totals(&jobs, &self.cluster, &counts);
+        let totals = totals::totals(&jobs, &self.cluster, &self.holds, &counts);
         let requests = jobs.into_iter().map(Job::report).collect();
         Report { requests, totals, plans: self.plans, decisions: self.decisions }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cluster::{Cluster, part};
+use super::fairness::Holds;
 use super::job::Job;
 use super::report::{EtaCoverage, Totals, Waits, number};
 
@@ -15,7 +16,7 @@ pub(super) struct Counts {
     pub warm_up: usize,
 }
 
-pub(super) fn totals(jobs: &[Job], cluster: &Cluster, counts: &Counts) -> Totals {
+pub(super) fn totals(jobs: &[Job], cluster: &Cluster, holds: &Holds, counts: &Counts) -> Totals {
     let (used, scattered) = cluster.shares();
     let begin = jobs.iter().map(|job| job.queued).min().unwrap_or_default();
     Totals {
@@ -24,7 +25,7 @@ pub(super) fn totals(jobs: &[Job], cluster: &Cluster, counts: &Counts) -> Totals
         waits: waits(jobs),
         makespan: counts.ended.saturating_sub(begin).max(0),
         capacity_bound: bound(jobs, cluster, begin),
-        fairness: number(fairness(jobs, &counts.weights)),
+        fairness: number(holds.fairness(jobs, &counts.weights)),
         eta_coverage: coverage(jobs.get(counts.warm_up..).unwrap_or_default()),
         overcommits: cluster.overcommits,
         promise_violations: counts.violations,
@@ -81,27 +82,6 @@ fn bound(jobs: &[Job], cluster: &Cluster, begin: i64) -> i64 {
     shared.max().unwrap_or_default().max(longest)
 }
 
-/// (Σx)² / n Σx² over what each team, or user without one, used for its weight.
-fn fairness(jobs: &[Job], weights: &BTreeMap<String, u32>) -> i64 {
-    let mut got: BTreeMap<&str, i128> = BTreeMap::new();
-    for job in jobs {
-        let who = job.team.as_deref().unwrap_or(&job.request.user);
-        let ran: i64 = job.runs.iter().filter_map(|run| Some(run.ended_at?.saturating_sub(run.started_at))).sum();
-        *got.entry(who).or_default() += i128::from(job.ask.devices()) * i128::from(ran);
-    }
-    let shares = got.into_iter().map(|(who, used)| used / i128::from(weights.get(who).copied().unwrap_or(1).max(1)));
-    // In units that keep the squares small.
-    let shares: Vec<i128> = shares.collect();
-    let unit = shares.iter().max().map_or(1, |most| most / 1_000_000 + 1);
-    let (mut sum, mut squares, mut count) = (0_i128, 0_i128, 0_i128);
-    for share in shares.into_iter().map(|share| share / unit) {
-        sum += share;
-        squares += share * share;
-        count += 1;
-    }
-    if squares == 0 { 10_000 } else { part(sum * sum, count * squares) }
-}
-
 fn coverage(jobs: &[Job]) -> EtaCoverage {
     let outcomes = jobs.iter().filter_map(|job| {
         let (_, eta) = job.eta.as_ref()?;
@@ -113,6 +93,7 @@ fn coverage(jobs: &[Job]) -> EtaCoverage {
     let share = |kept: usize| (all > 0).then(|| number(part(i128::try_from(kept).unwrap_or(i128::MAX), all)));
     EtaCoverage {
         promises: outcomes.len(),
+        unpromised: jobs.iter().filter(|job| job.eta.is_none() && job.waited()).count(),
         p50: share(outcomes.iter().filter(|(p50, _)| *p50).count()),
         p90: share(outcomes.iter().filter(|(_, p90)| *p90).count()),
     }

@@ -43,11 +43,9 @@ pub enum What {
 }
 
 impl Line {
-    /// For one that is decided anew by other rules.
-    pub fn forget_what_was_decided(&mut self) {
-        if let What::Plan(plan) = &mut self.what {
-            plan.decided = None;
-        }
+    /// Whether it says what a scheduler was told or decided, and not what people did.
+    pub fn is_recorded(&self) -> bool {
+        matches!(self.what, What::Event(_) | What::Plan(_))
     }
 
     /// Whether both describe the same thing, so that one can stand for the other.

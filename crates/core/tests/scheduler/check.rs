@@ -140,6 +140,8 @@ impl Harness {
             account.limits.devices.map_or(0, |most| most - held)
         };
         let beyond = server.ask.devices() - left(team);
+        let asked_back = server.preemptible && server.preemptions < self.policy.most_preemptions;
+        ensure(asked_back, || format!("{grant:?} borrows and cannot be asked back"))?;
         ensure(team.borrow.is_none_or(|most| beyond <= most), || {
             format!("{grant:?} takes {} to {beyond} above its quota, of {:?}", team.name, team.borrow)
         })?;

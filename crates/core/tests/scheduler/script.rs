@@ -2,9 +2,9 @@
 //! planned now into them, and read the difference.
 //!
 //! ```text
-//! node NAME GPUS [zone=Z]              down NODE      up NODE
+//! node NAME GPUS [zone=Z] [label=KEY=VALUE]    down NODE      up NODE
 //! team NAME [quota=N] [borrow=N|any] [used=HOURS]    user NAME team=T
-//! ask ID USER GPUSxNODES for TIME|ever [low|high] [preemptible] [at TIME] [zone]
+//! ask ID USER GPUSxNODES for TIME|ever [low|high] [preemptible] [at TIME] [zone] [flavor=F] [label=KEY=VALUE]
 //! leave ID      extend ID by TIME      after TIME     plan     dry ID USER GPUSxNODES for TIME
 //! ```
 
@@ -50,6 +50,11 @@ fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
     words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
+fn label(words: &[&str]) -> Option<(String, String)> {
+    let (key, value) = option(words, "label")?.split_once('=').unwrap();
+    Some((key.to_owned(), value.to_owned()))
+}
+
 fn after<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
     words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1)).copied()
 }
@@ -61,7 +66,9 @@ impl Script {
         match words[..] {
             ["node", name, gpus, ..] => {
                 let zone = option(&words, "zone").unwrap_or("a");
-                self.harness.node(node(name, gpus.parse().unwrap(), zone));
+                let mut node = node(name, gpus.parse().unwrap(), zone);
+                node.labels.extend(label(&words));
+                self.harness.node(node);
             }
             ["down", name] => self.harness.close(name),
             ["up", name] => self.harness.open(name),
@@ -129,6 +136,8 @@ impl Script {
         server.ask.topology = words.contains(&"zone").then(|| ZONE.to_owned());
         // Of those who ask in the same second the first one comes first.
         server.name = format!("{:03}", self.harness.servers.len());
+        server.flavor = option(words, "flavor").map_or(server.flavor, str::to_owned);
+        server.ask.selector.extend(label(words));
         server.owner = user.into();
         server.team = self.teams.get(user).cloned();
         server.preemptible = words.contains(&"preemptible");

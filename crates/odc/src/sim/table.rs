@@ -18,7 +18,7 @@ pub(super) fn write(out: &mut impl Write, played: &Played, changed: Option<&Play
     if changed.is_some() {
         writeln!(out, "{:<28}{:>16}{:>16}", "", "as it was", "what if")?;
     }
-    let rows: [Row<'_>; 11] = [
+    let rows: [Row<'_>; 12] = [
         ("requests", &|played| played.report.requests.len().to_string()),
         ("that never ran", &|played| never_ran(played).to_string()),
         ("utilisation", &|played| percent(Some(played.report.totals.utilisation))),
@@ -28,6 +28,7 @@ pub(super) fn write(out: &mut impl Write, played: &Played, changed: Option<&Play
         ("fairness", &|played| format!("{:.3}", played.report.totals.fairness)),
         ("promises of 50 % kept", &|played| percent(played.report.totals.eta_coverage.p50)),
         ("promises of 90 % kept", &|played| percent(played.report.totals.eta_coverage.p90)),
+        ("waited without a promise", &|played| played.report.totals.eta_coverage.unpromised.to_string()),
         ("preemptions", &|played| played.report.totals.preemptions.to_string()),
         ("over-commits, broken plans", &|played| {
             let totals = &played.report.totals;

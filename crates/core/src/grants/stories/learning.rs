@@ -6,7 +6,7 @@ use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, Eta, StartPromis
 
 use super::super::{Facts, Holder, Plan, Planner};
 use super::*;
-use crate::scheduler::Cause;
+use crate::scheduler::{Cause, Event, Step};
 
 const HOUR: i64 = 3_600;
 
@@ -247,4 +247,23 @@ fn planned_starts_outlive_the_leader_that_gave_them() {
     swapped.servers[1].ends = Some(time(30 * HOUR));
     let moved = swapped.plan().moved;
     assert_eq!(moved.iter().map(|moved| moved.why).collect::<Vec<_>>(), [Cause::Inherited; 2]);
+}
+
+#[test]
+fn what_became_of_a_promise_is_recorded() {
+    let mut planner = Planner::default();
+    let mut cluster = running().server("w", |server| Server { lifetime: Some(Duration::from_secs(3_600)), ..server });
+    let plan = cluster.plan_with(&mut planner);
+    cluster = cluster.after(&plan);
+    cluster.now = time(2 * HOUR);
+    cluster.servers[0].want = Want::Rest;
+    let plan = cluster.plan_with(&mut planner);
+    let cluster = cluster.after(&plan);
+    let mut waited = Vec::new();
+    planner.plan(&cluster.world(), &cluster.policy, cluster.now, &mut |step| {
+        if let Step::Told { event: Event::Waited { flavor, waited: time, .. }, .. } = step {
+            waited.push((flavor.clone(), *time));
+        }
+    });
+    assert_eq!(waited, [("flavor-gpu".to_owned(), HOUR)]);
 }

@@ -37,8 +37,8 @@ fn a_small_one_does_not_pass_a_large_one_on_the_same_nodes() {
         &[
             "wait large #1 InsufficientCapacity: Needs 8 nvidia.com/gpu on one node; at most 4 are free on one node, \
              4 in all.",
-            "wait small #2 InsufficientCapacity: Needs 1 nvidia.com/gpu on one node; that is free, but servers that \
-             asked earlier come first.",
+            "wait small #2 InsufficientCapacity: Needs 1 nvidia.com/gpu on one node; that is free, but servers ahead \
+             of it in the queue come first.",
         ],
     );
 }
@@ -112,8 +112,8 @@ fn a_node_that_restarts_is_waited_for() {
         &[
             "wait gang #1 InsufficientCapacity: Needs 8 nvidia.com/gpu on each of 2 nodes; only 1 node has enough, \
              and 8 are free in all.",
-            "wait s #2 InsufficientCapacity: Needs 1 nvidia.com/gpu on one node; that is free, but servers that asked \
-             earlier come first.",
+            "wait s #2 InsufficientCapacity: Needs 1 nvidia.com/gpu on one node; that is free, but servers ahead of it \
+             in the queue come first.",
         ],
     );
 }

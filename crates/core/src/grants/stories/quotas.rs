@@ -154,10 +154,11 @@ fn for_whom_nodes_are_kept_quota_is_kept_too() {
         cluster,
         &[
             "wait first #1 InsufficientCapacity: Needs 8 nvidia.com/gpu on one node; at most 4 are free on one node, 4 in all.",
-            "wait second #2 QuotaExceeded: The quota of user ada is 8 devices, and this server needs 1 besides the 8 in \
-             use: end or hibernate another one, or ask an administrator to raise the quota.",
-            "wait third #3 InsufficientCapacity: Needs 4 nvidia.com/gpu on one node; that is free, but servers that \
-             asked earlier come first.",
+            "wait second #2 QuotaExceeded: The quota of user ada is 8 devices, and this server needs 1 besides the 8 \
+             kept for servers of the user ahead of it: end or hibernate another one, or ask an administrator to raise \
+             the quota.",
+            "wait third #3 InsufficientCapacity: Needs 4 nvidia.com/gpu on one node; that is free, but servers ahead \
+             of it in the queue come first.",
         ],
     );
     check(after, &[]);

@@ -211,8 +211,8 @@ fn who_was_taken_back_keeps_the_place() {
         cluster,
         &[
             "revoke s #1 NodeLost: Node n1 does not exist any more.",
-            "wait behind #2 InsufficientCapacity: Needs 8 nvidia.com/gpu on one node; that is free, but servers that \
-             asked earlier come first.",
+            "wait behind #2 InsufficientCapacity: Needs 8 nvidia.com/gpu on one node; that is free, but servers ahead \
+             of it in the queue come first.",
         ],
     );
     let after = check(

@@ -30,21 +30,24 @@ pub struct Row {
     pub message: Option<String>,
 }
 
-/// In the order of the queue; bookings come last.
+/// In the order of the queue of each flavor; bookings come last.
 pub fn rows(told: &Told, servers: &[Glance]) -> Vec<Row> {
     let known = match &told.entries {
         Some(entries) => entries.iter().map(Row::from).collect(),
         // The queue cannot be asked: what is known is one's own.
         None => own(told, servers).iter().map(|server| Row::from(&Server::from(server))).collect::<Vec<_>>(),
     };
-    let is_known = |row: &Row| known.iter().any(|known| known.position == row.position);
+    let is_known = |row: &Row| known.iter().any(|known| (known.position, &known.flavor) == (row.position, &row.flavor));
     let nameless = told.queues.iter().flatten().flat_map(|queue| {
         let flavor = queue.metadata.name.clone();
         queue.waiting.iter().map(move |waiting| Row::nameless(flavor.clone(), waiting))
     });
     let mut rows: Vec<Row> = nameless.filter(|row| !is_known(row)).collect();
     rows.extend(known);
-    rows.sort_by_key(|row| (row.position.unwrap_or(i64::MAX), row.owner.clone(), row.name.clone()));
+    rows.sort_by_key(|row| {
+        let place = (row.position.is_none(), row.flavor.clone(), row.position);
+        (place, row.owner.clone(), row.name.clone())
+    });
     rows
 }
 
@@ -181,5 +184,15 @@ mod tests {
         let shown: Vec<_> = rows.iter().map(|row| (row.position, row.name.as_deref())).collect();
         assert_eq!(shown, [(Some(1), None), (Some(2), Some("box")), (Some(3), None), (None, Some("later"))]);
         assert_eq!((rows[0].owner.as_deref(), rows[1].owner.as_deref()), (None, Some("ada")));
+    }
+
+    #[test]
+    fn a_place_is_one_of_a_flavor() {
+        let mut other = queue(&[1, 2]);
+        other.metadata.name = Some("cpu".to_owned());
+        let told = Told { entries: Some(vec![entry("box", Some(1))]), queues: Some(vec![queue(&[1, 2]), other]) };
+        let rows = rows(&told, &[]);
+        let shown: Vec<_> = rows.iter().map(|row| (row.flavor.as_deref().unwrap(), row.name.as_deref())).collect();
+        assert_eq!(shown, [("cpu", None), ("cpu", None), ("gpu", Some("box")), ("gpu", None)]);
     }
 }

@@ -46,7 +46,7 @@ pub struct Admission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<Time>,
 
-    /// The place in the queue, 1 for the first; absent when the server does not wait.
+    /// The place in the queue of its flavor, 1 for the first; absent when the server does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub position: Option<i64>,
