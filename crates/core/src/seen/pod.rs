@@ -18,6 +18,8 @@ pub struct Pod {
     pub deleting: Option<Timestamp>,
     /// What the kube-scheduler counts for it, one pod included.
     pub requests: Amounts,
+    /// The claims it mounts.
+    pub claims: Box<[Box<str>]>,
     /// More about pods of servers.
     pub server: Option<Box<ServerPod>>,
 }
@@ -96,6 +98,7 @@ impl Pod {
             phase,
             deleting: at(meta.deletion_timestamp.as_ref()),
             requests: spec.map(requests).unwrap_or_default(),
+            claims: spec.map(|spec| claims(meta.name.as_deref(), spec)).unwrap_or_default(),
             server: ServerPod::of(pod).map(Box::new),
         }
     }
@@ -205,6 +208,16 @@ fn requests(spec: &k8s::PodSpec) -> Amounts {
     all
 }
 
+/// Those it names, and those that are made for it and called after it.
+fn claims(pod: Option<&str>, spec: &k8s::PodSpec) -> Box<[Box<str>]> {
+    let claim = |volume: &k8s::Volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => Some(source.claim_name.as_str().into()),
+        (None, Some(_)) => Some(format!("{}-{}", pod.unwrap_or_default(), volume.name).into()),
+        (None, None) => None,
+    };
+    spec.volumes.iter().flatten().filter_map(claim).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -239,6 +252,16 @@ mod tests {
         }}));
         assert_eq!(seen.requests.device("nvidia.com/gpu"), 2);
         assert_eq!(seen.server, None);
+    }
+
+    #[test]
+    fn claims_are_those_it_names_and_those_made_for_it() {
+        let seen = pod(json!({"metadata": {"name": "p"}, "spec": {"containers": [], "volumes": [
+            {"name": "home", "persistentVolumeClaim": {"claimName": "home-ada"}},
+            {"name": "scratch", "ephemeral": {}},
+            {"name": "none", "emptyDir": {}},
+        ]}}));
+        assert_eq!(*seen.claims, ["home-ada".into(), "p-scratch".into()]);
     }
 
     #[test]
