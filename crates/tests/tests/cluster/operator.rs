@@ -3,6 +3,7 @@
 mod counts;
 mod crash;
 mod faults;
+mod fit;
 mod life;
 mod queue;
 mod queue_api;
