@@ -17,8 +17,17 @@ pub struct Amounts {
     /// Space on the node itself, which ephemeral homes take.
     pub storage: i64,
     pub pods: i64,
-    /// Extended resources such as `nvidia.com/gpu`, by name, none of them zero.
+    /// Extended resources such as `nvidia.com/gpu`, and volumes that can be attached, by name, none of them zero.
     devices: Vec<(Arc<str>, i64)>,
+}
+
+/// What Kubernetes calls the volumes of a driver that a node can attach. Extended resources have a slash in their names,
+/// so none of them is called like it.
+const VOLUMES: &str = "attachable-volumes-csi-";
+
+/// The driver whose volumes are called this, if it is no device.
+pub(crate) fn driver(name: &str) -> Option<&str> {
+    name.strip_prefix(VOLUMES)
 }
 
 /// The same as it is recorded, without what is zero.
@@ -51,7 +60,7 @@ impl From<Listed> for Amounts {
 
 impl From<Amounts> for Listed {
     fn from(amounts: Amounts) -> Self {
-        let devices = amounts.devices().map(|(name, amount)| (name.to_owned(), amount)).collect();
+        let devices = amounts.named().map(|(name, amount)| (name.to_owned(), amount)).collect();
         Self { cpu: amounts.cpu, memory: amounts.memory, storage: amounts.storage, pods: amounts.pods, devices }
     }
 }
@@ -93,6 +102,22 @@ impl Amounts {
     }
 
     pub fn devices(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.named().filter(|(name, _)| driver(name).is_none())
+    }
+
+    /// The same with this many volumes of a driver.
+    #[must_use]
+    pub fn with_volumes(self, driver: &str, amount: i64) -> Self {
+        self.with_device(&format!("{VOLUMES}{driver}"), amount)
+    }
+
+    /// Volumes by the name that [`Self::device`] knows them under.
+    pub fn volumes(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.named().filter(|(name, _)| driver(name).is_some())
+    }
+
+    /// Devices and volumes.
+    fn named(&self) -> impl Iterator<Item = (&str, i64)> {
         self.devices.iter().map(|(name, amount)| (&**name, *amount))
     }
 
@@ -134,7 +159,7 @@ impl Amounts {
             && enough(self.memory, request.memory)
             && enough(self.storage, request.storage)
             && enough(self.pods, request.pods)
-            && request.devices().all(|(name, need)| enough(self.device(name), need))
+            && request.named().all(|(name, need)| enough(self.device(name), need))
     }
 
     /// Changes each amount that the other one has; in place, as this is what a plan does most.
@@ -185,6 +210,18 @@ mod tests {
         ]));
         assert_eq!((amounts.cpu, amounts.memory, amounts.pods), (1_500, 1_610_612_736, 110));
         assert_eq!(amounts.devices().collect::<Vec<_>>(), [("nvidia.com/gpu", 8)]);
+    }
+
+    #[test]
+    fn volumes_are_counted_and_are_no_devices() {
+        let free = Amounts::default().with_device("nvidia.com/gpu", 1).with_volumes("disks.example.org", 2);
+        assert_eq!(free.devices().collect::<Vec<_>>(), [("nvidia.com/gpu", 1)]);
+        let [(name, 2)] = free.volumes().collect::<Vec<_>>()[..] else { panic!("{free:?}") };
+        assert_eq!((driver(name), driver("nvidia.com/gpu")), (Some("disks.example.org"), None));
+        let need = |volumes| Amounts::default().with_volumes("disks.example.org", volumes);
+        assert!(free.holds(&need(2)) && !free.holds(&need(3)) && !free.minus(&need(2)).holds(&need(1)));
+        let recorded = serde_json::to_string(&free).unwrap();
+        assert_eq!(serde_json::from_str::<Amounts>(&recorded).unwrap(), free);
     }
 
     #[test]

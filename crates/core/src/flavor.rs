@@ -3,13 +3,14 @@
 use k8s_openapi::jiff::Timestamp;
 use odc_api::time::stored;
 use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
-use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, Per, Schedulable};
+use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, Per, Schedulable, Toleration};
 
 use crate::amounts::Amounts;
 use crate::grants::Facts;
 use crate::grants::is_open;
 use crate::grants::room::{Place, Room};
-use crate::scheduler::is_selected;
+use crate::scheduler::{has_labels, is_selected};
+use crate::seen::Runtime;
 
 /// What the nodes of a flavor have, in devices; where it has none, in servers that fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Capacity {
     pub whole_nodes_free: i64,
     /// Whether the smallest server would start; not known where there is no node.
     pub schedulable: Schedulable,
+    /// Its runtime class does not exist.
+    pub lacks_runtime: bool,
 }
 
 /// What of one node counts for a flavor.
@@ -34,15 +37,21 @@ struct Share {
 }
 
 /// Counts what bound pods and grants leave. Who waits is not looked at: a queue is no use. Of a flavor in maintenance
-/// nothing is free, whatever nobody uses: the few who may try it know that they may.
+/// nothing is free, whatever nobody uses: the few who may try it know that they may. Nor is anything of one whose runtime
+/// class does not exist, as the API server would refuse its pods.
 pub fn capacity(flavor: &DevServerFlavor, world: &Facts<'_>) -> Capacity {
     let room = Room::left(world);
-    let places = room.all().map(|(_, place)| place).filter(|place| belongs(flavor, place));
+    let (named, plain) = (flavor.spec.runtime_class.as_ref(), Runtime::default());
+    let runtime = named.and_then(|named| world.runtimes.iter().copied().find(|class| class.name == named.as_str()));
+    let lacks_runtime = named.is_some() && runtime.is_none();
+    let runtime = runtime.unwrap_or(&plain);
+    let tolerations: Vec<Toleration> = flavor.spec.tolerations.iter().chain(&runtime.tolerations).cloned().collect();
+    let places = room.all().map(|(_, place)| place).filter(|place| belongs(flavor, runtime, &tolerations, place));
     let offered = |share: Share| match flavor.spec.maintenance {
-        Some(_) => Share { total: share.total, ..Share::default() },
-        None => share,
+        None if !lacks_runtime => share,
+        _ => Share { total: share.total, ..Share::default() },
     };
-    let shares: Vec<Share> = places.map(|place| offered(share(flavor, place))).collect();
+    let shares: Vec<Share> = places.map(|place| offered(share(flavor, &runtime.overhead, place))).collect();
     let sum = |amount: fn(&Share) -> i64| shares.iter().map(amount).fold(0, i64::saturating_add);
     let largest_block = shares.iter().map(|share| share.block).max().unwrap_or_default();
     Capacity {
@@ -55,6 +64,7 @@ pub fn capacity(flavor: &DevServerFlavor, world: &Facts<'_>) -> Capacity {
             block if block >= smallest(flavor) => Schedulable::Yes,
             _ => Schedulable::No,
         },
+        lacks_runtime,
     }
 }
 
@@ -92,6 +102,12 @@ fn verdict(flavor: &DevServerFlavor, capacity: &Capacity, defaults: usize) -> (S
              one."
         );
         (Status::False, Reason::SeveralDefaultFlavors, message)
+    } else if let Some(class) = flavor.spec.runtime_class.as_ref().filter(|_| capacity.lacks_runtime) {
+        let message = format!(
+            "Its RuntimeClass {class} does not exist, so none of its servers can start: create it, or correct the \
+             flavor's runtimeClass."
+        );
+        (Status::False, Reason::NotSupported, message)
     } else if capacity.schedulable == Schedulable::Unknown {
         (Status::False, Reason::NoNodes, no_nodes(flavor))
     } else {
@@ -107,43 +123,49 @@ fn no_nodes(flavor: &DevServerFlavor) -> String {
 }
 
 /// Whether a node is one of the flavor's.
-fn belongs(flavor: &DevServerFlavor, place: &Place<'_>) -> bool {
+fn belongs(flavor: &DevServerFlavor, runtime: &Runtime, tolerations: &[Toleration], place: &Place<'_>) -> bool {
     let device = flavor.spec.device.as_ref();
-    is_open(place.node, &flavor.spec.tolerations)
+    is_open(place.node, tolerations)
         && is_selected(&place.node.labels, &flavor.spec.node_selector)
+        && has_labels(&place.node.labels, &runtime.selector)
         && device.is_none_or(|device| place.node.allocatable.device(&device.resource) > 0)
 }
 
-fn share(flavor: &DevServerFlavor, place: &Place<'_>) -> Share {
+/// `overhead` is what the runtime takes for each server.
+fn share(flavor: &DevServerFlavor, overhead: &Amounts, place: &Place<'_>) -> Share {
     let allocatable = &place.node.allocatable;
     let Some(device) = &flavor.spec.device else {
-        let (total, free) = (servers(flavor, allocatable), servers(flavor, &place.free));
+        let (total, free) = (servers(flavor, overhead, allocatable), servers(flavor, overhead, &place.free));
         return Share { total, free, block: free, whole: place.servers == 0 && free > 0 };
     };
     let (total, free) = (allocatable.device(&device.resource), place.free.device(&device.resource).max(0));
-    let block = block(flavor, &place.free, free);
+    let block = block(flavor, &place.free.minus(overhead), free);
     Share { total, free, block, whole: free >= total && block >= i64::from(device.per_node) }
 }
 
 /// How many of the free devices one server could have, with the CPU and memory that go with them.
 fn block(flavor: &DevServerFlavor, free: &Amounts, devices: i64) -> i64 {
     match flavor.spec.resources.per {
-        Per::Device if free.pods > 0 => devices.min(times(flavor, free)),
-        Per::Server if free.pods > 0 && times(flavor, free) > 0 => devices,
+        Per::Device if free.pods > 0 => devices.min(times(flavor, &Amounts::default(), free)),
+        Per::Server if free.pods > 0 && times(flavor, &Amounts::default(), free) > 0 => devices,
         _ => 0,
     }
 }
 
 /// How many servers without devices fit.
-fn servers(flavor: &DevServerFlavor, amounts: &Amounts) -> i64 {
-    times(flavor, amounts).min(amounts.pods).max(0)
+fn servers(flavor: &DevServerFlavor, overhead: &Amounts, amounts: &Amounts) -> i64 {
+    times(flavor, overhead, amounts).min(amounts.pods).max(0)
 }
 
-/// How often the flavor's CPU and memory are there.
-fn times(flavor: &DevServerFlavor, amounts: &Amounts) -> i64 {
+/// How often the flavor's CPU and memory are there, with something more each time.
+fn times(flavor: &DevServerFlavor, more: &Amounts, amounts: &Amounts) -> i64 {
     let resources = &flavor.spec.resources;
-    let times = |have: i64, need: i64| if need > 0 { have.max(0) / need } else { i64::MAX };
-    times(amounts.cpu, resources.cpu.milli_value()).min(times(amounts.memory, resources.memory.value()))
+    let times = |have: i64, need: i64, more: i64| match need.saturating_add(more) {
+        need @ 1.. => have.max(0) / need,
+        _ => i64::MAX,
+    };
+    let cpu = times(amounts.cpu, resources.cpu.milli_value(), more.cpu);
+    cpu.min(times(amounts.memory, resources.memory.value(), more.memory))
 }
 
 /// The smallest count a server may have; where there are no devices, one server.
@@ -158,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::grants::Want;
-    use crate::grants::fixtures::{Cluster, cpu_node, foreign, gpu_node, taint, time};
+    use crate::grants::fixtures::{Cluster, amounts, cpu_node, foreign, gpu_node, labelled, taint, time};
     use crate::seen::{Node, Readiness};
 
     /// The fixture flavors select by this label.
@@ -168,7 +190,11 @@ mod tests {
     }
 
     fn check(flavor: &DevServerFlavor, cluster: &Cluster, expect: (i64, i64, i64, i64, Schedulable)) {
-        let Capacity { total, free, largest_block, whole_nodes_free, schedulable } = capacity(flavor, &cluster.world());
+        check_facts(flavor, &cluster.world(), expect);
+    }
+
+    fn check_facts(flavor: &DevServerFlavor, world: &Facts<'_>, expect: (i64, i64, i64, i64, Schedulable)) {
+        let Capacity { total, free, largest_block, whole_nodes_free, schedulable, .. } = capacity(flavor, world);
         assert_eq!((total, free, largest_block, whole_nodes_free, schedulable), expect);
     }
 
@@ -270,6 +296,48 @@ mod tests {
         check(&flavor, &cpus(vec![crowded]), (1, 1, 1, 1, Schedulable::Yes));
         let used = cluster.server("s", |server| server.cpus(4, 16).granted(1, &["n1"]));
         check(&flavor, &used, (6, 5, 3, 1, Schedulable::Yes));
+    }
+
+    /// 1 core and 4Gi for each pod, on nodes with the label `sandbox`.
+    fn gvisor() -> Runtime {
+        let overhead = amounts(1_000, 4 << 30, 0);
+        let selector = [("sandbox".to_owned(), "gvisor".to_owned())].into();
+        Runtime { name: "gvisor".into(), overhead, selector, ..Runtime::default() }
+    }
+
+    #[test]
+    fn the_runtime_takes_its_part_of_every_server() {
+        let runtime = gvisor();
+        let sandboxed = |node: Node| labelled(node, "sandbox", "gvisor");
+        // 4 cores and 16Gi for each server, so 5 and 20Gi.
+        let mut flavor = DevServerFlavor::test_cpu();
+        let node = of_pool(cpu_node("n1", 20, 80), "pool-cpu");
+        let cluster = Cluster::new([sandboxed(node.clone()), Node { name: "n2".into(), ..node }]);
+        let world = Facts { runtimes: vec![&runtime], ..cluster.world() };
+        check_facts(&flavor, &world, (10, 10, 5, 2, Schedulable::Yes));
+        flavor.spec.runtime_class = Some("gvisor".parse().unwrap());
+        check_facts(&flavor, &world, (4, 4, 4, 1, Schedulable::Yes));
+
+        // 24 cores for each device, and one more for each server.
+        let mut flavor = DevServerFlavor::test();
+        let mut node = gpu_node("n1", 8);
+        node.allocatable.cpu = 96_000;
+        let cluster = gpus([sandboxed(node)]);
+        let world = Facts { runtimes: vec![&runtime], ..cluster.world() };
+        check_facts(&flavor, &world, (8, 8, 4, 0, Schedulable::Yes));
+        flavor.spec.runtime_class = Some("gvisor".parse().unwrap());
+        check_facts(&flavor, &world, (8, 8, 3, 0, Schedulable::Yes));
+    }
+
+    #[test]
+    fn a_runtime_that_does_not_exist_starts_nothing() {
+        let mut flavor = DevServerFlavor::test();
+        flavor.spec.runtime_class = Some("gvisor".parse().unwrap());
+        let cluster = gpus([gpu_node("n1", 8)]);
+        check(&flavor, &cluster, (8, 0, 0, 0, Schedulable::No));
+        let missing = "Its RuntimeClass gvisor does not exist, so none of its servers can start: create it, or correct \
+                       the flavor's runtimeClass.";
+        assert_eq!(ready(&flavor, 0, &cluster), ("NotSupported".to_owned(), missing.to_owned()));
     }
 
     #[test]

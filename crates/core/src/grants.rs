@@ -7,6 +7,7 @@
 //! the names already enforce.
 
 mod admission;
+pub mod attach;
 mod due;
 mod facts;
 mod fallout;
@@ -59,7 +60,7 @@ pub struct Policy {
     /// A pod for which the kube-scheduler finds no place for so long was refused.
     pub refused_after: Duration,
     /// A node that refused a server and never changed is tried again after so long: some of what makes a node refuse,
-    /// such as how many volumes it has attached, is not seen from here.
+    /// such as volumes that are still being detached, is not seen from here.
     pub retry_after: Duration,
     /// The number of this leader.
     pub epoch: i64,

@@ -39,8 +39,7 @@ fn may_write(pod: &Pod, claim: &str) -> bool {
 /// The claims a pod may still write to.
 fn claims(pod: &Pod) -> impl Iterator<Item = &str> {
     let ended = pod.is_over() && pod.deleting.is_none();
-    let mounted = pod.server.iter().flat_map(|details| &details.claims).map(|claim| &**claim);
-    mounted.filter(move |_| !ended)
+    pod.claims.iter().filter(move |_| !ended).map(|claim| &**claim)
 }
 
 /// The claims that a pod has let go, of which it is known how it was and how it is.
@@ -94,7 +93,7 @@ mod tests {
         let details = pod.server.as_mut().unwrap();
         details.owner = Some(format!("uid-{server}"));
         details.made_for.clone_from(&details.owner);
-        details.claims = ["home".into()].into();
+        pod.claims = ["home".into()].into();
         pod
     }
 

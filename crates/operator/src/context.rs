@@ -65,6 +65,9 @@ pub struct Cluster {
     pub claims: Cache<seen::Claim>,
     pub volumes: Cache<seen::VolumeSeen>,
     pub classes: Cache<seen::Class>,
+    /// Of nodes that have any.
+    pub attach_limits: Cache<seen::AttachLimits>,
+    pub runtimes: Cache<seen::Runtime>,
     pub namespaces: Cache<seen::Child>,
     /// What we made in users' namespaces.
     pub children: Children,

@@ -16,6 +16,7 @@ pub struct Known {
     user: Option<Arc<DevServerUser>>,
     team: Option<Arc<Team>>,
     flavors: Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>>,
+    runtimes: Vec<Arc<seen::Runtime>>,
     claims: Vec<KnownClaim>,
     guests: Vec<Arc<DevServerUser>>,
 }
@@ -25,7 +26,7 @@ struct KnownClaim {
     claim: Option<Arc<seen::Claim>>,
     waits_for_consumer: bool,
     held_by: Option<Holder>,
-    reach: Option<seen::Reach>,
+    volume: Option<Arc<seen::VolumeSeen>>,
 }
 
 impl Known {
@@ -36,6 +37,7 @@ impl Known {
             user: ctx.owner(namespace),
             team: server.spec.team.as_ref().and_then(|team| ctx.cluster.teams.get("", team.as_str())),
             flavors: ctx.cluster.flavors.all(),
+            runtimes: ctx.cluster.runtimes.all(),
             claims: claims.collect(),
             guests: ctx.guests(server),
         }
@@ -52,6 +54,7 @@ impl Known {
             user: self.user.as_deref(),
             team: self.team.as_deref(),
             flavors: &self.flavors,
+            runtimes: &self.runtimes,
             claims: claims.collect(),
             guests: self.guests.iter().map(|guest| &**guest).collect(),
             default_image,
@@ -68,7 +71,18 @@ impl Known {
 
     /// From where the volumes can be reached.
     pub fn reach(&self) -> Vec<seen::Reach> {
-        self.claims.iter().filter_map(|claim| claim.reach.clone()).collect()
+        self.volumes().map(|volume| volume.reach.clone()).collect()
+    }
+
+    /// What has to be attached wherever the server starts. What several may mount is perhaps there already, which the
+    /// kube-scheduler knows.
+    pub fn attachments(&self) -> impl Iterator<Item = &seen::Attachment> {
+        let own = self.claims.iter().filter(|claim| claim.claim.as_ref().is_some_and(|claim| !claim.shared));
+        own.filter_map(|claim| claim.volume.as_ref()?.attachment.as_ref())
+    }
+
+    fn volumes(&self) -> impl Iterator<Item = &seen::VolumeSeen> {
+        self.claims.iter().filter_map(|claim| claim.volume.as_deref())
     }
 }
 
@@ -94,7 +108,7 @@ impl KnownClaim {
         Self {
             held_by: if shared { None } else { holder_of(ctx, server, namespace, &name) },
             waits_for_consumer: class.is_some_and(|class| class.waits_for_consumer),
-            reach: volume.and_then(|volume| cluster.volumes.get("", volume)).map(|volume| volume.reach.clone()),
+            volume: volume.and_then(|volume| cluster.volumes.get("", volume)),
             name,
             claim,
         }

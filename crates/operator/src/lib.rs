@@ -162,6 +162,8 @@ fn work(
             claims: cache::Cache::default(),
             volumes: cache::Cache::default(),
             classes: cache::Cache::default(),
+            attach_limits: cache::Cache::default(),
+            runtimes: cache::Cache::default(),
             namespaces: cache::Cache::default(),
             children: Children::default(),
             neighbours: Neighbours::default(),

@@ -9,9 +9,10 @@ use odc_api::namespace;
 use odc_api::v1alpha1::{Admission, DevServer, DevServerFlavor, Phase};
 use odc_core::devserver::validate::{Valid, validate};
 use odc_core::devserver::{Wish, build, granted, parts, wish};
+use odc_core::grants::attach::{Attached, Limits};
 use odc_core::grants::{Account, Accounts, Facts, Refusals, Request, Server, Want, term};
 use odc_core::plan::Again;
-use odc_core::seen::{Node, Pod};
+use odc_core::seen::{Attachment, Node, Pod, Runtime};
 
 use crate::context::Context;
 use crate::error::Class;
@@ -22,6 +23,8 @@ use crate::metrics::Failure;
 pub struct Snapshot {
     nodes: Vec<Arc<Node>>,
     pods: Vec<Arc<Pod>>,
+    attached: Arc<Attached>,
+    runtimes: Vec<Arc<Runtime>>,
     servers: Vec<Server>,
     accounts: Accounts,
     flavors: Vec<Arc<DevServerFlavor>>,
@@ -44,10 +47,14 @@ impl Snapshot {
         mut first_seen: impl FnMut(&DevServer, Timestamp) -> Timestamp,
     ) -> Self {
         let now = ctx.now();
-        let pods = ctx.cluster.pods.all();
+        let (limits, pods) = (limits(ctx), ctx.cluster.pods.all());
+        let mounting = pods.iter().map(|pod| &**pod);
+        let attached = Attached::of(limits.clone(), mounting, |namespace, claim| attachment(ctx, namespace, claim));
         let mut taken = Self {
             nodes: nodes(ctx, &pods),
+            attached: Arc::new(attached),
             pods,
+            runtimes: ctx.cluster.runtimes.all(),
             servers: Vec::new(),
             accounts: accounts(ctx),
             flavors: ctx.cluster.flavors.kept.all(),
@@ -65,7 +72,7 @@ impl Snapshot {
                 _ => server,
             };
             // One that nobody can judge harms only itself: its pods count as pods.
-            let judged = catch_unwind(AssertUnwindSafe(|| entry(ctx, &server, now, &mut first_seen)));
+            let judged = catch_unwind(AssertUnwindSafe(|| entry(ctx, &server, &limits, now, &mut first_seen)));
             let judged = judged.unwrap_or_else(|_| {
                 let (namespace, name) = crate::follow::key(&*server);
                 tracing::error!(namespace, name, "the queue cannot judge a server");
@@ -85,6 +92,8 @@ impl Snapshot {
         Facts {
             nodes: self.nodes.iter().map(|node| &**node).collect(),
             pods: self.pods.iter().map(|pod| &**pod).collect(),
+            attached: self.attached.clone(),
+            runtimes: self.runtimes.iter().map(|runtime| &**runtime).collect(),
             servers: self.servers.iter().collect(),
             accounts: self.accounts.clone(),
             unfit,
@@ -103,6 +112,17 @@ fn nodes(ctx: &Context, pods: &[Arc<Pod>]) -> Vec<Arc<Node>> {
     ctx.cluster.missing.retain(&missing);
     nodes.extend(missing.into_iter().map(|node| ctx.node_of_pod(node)));
     nodes
+}
+
+fn limits(ctx: &Context) -> Limits {
+    let nodes = ctx.cluster.attach_limits.all();
+    Limits::of(nodes.iter().map(|node| &**node))
+}
+
+/// What is attached for a claim.
+fn attachment(ctx: &Context, namespace: &str, claim: &str) -> Option<Attachment> {
+    let claim = ctx.cluster.claims.get(namespace, claim)?;
+    ctx.cluster.volumes.get("", claim.volume.as_deref()?)?.attachment.clone()
 }
 
 fn accounts(ctx: &Context) -> Accounts {
@@ -136,7 +156,7 @@ pub fn asked(ctx: &Context, server: &DevServer) -> Result<Server, String> {
         }
     }
     let now = ctx.now();
-    let found = entry(ctx, server, now, &mut |_, now| now);
+    let found = entry(ctx, server, &limits(ctx), now, &mut |_, now| now);
     found.map(|(server, _)| server).ok_or_else(|| "The namespace belongs to no user of ODC.".to_owned())
 }
 
@@ -144,6 +164,7 @@ pub fn asked(ctx: &Context, server: &DevServer) -> Result<Server, String> {
 fn entry(
     ctx: &Context,
     server: &DevServer,
+    limits: &Limits,
     now: Timestamp,
     first_seen: &mut impl FnMut(&DevServer, Timestamp) -> Timestamp,
 ) -> Option<(Server, Again)> {
@@ -169,17 +190,17 @@ fn entry(
         Ok(valid) => valid.flavor_name.clone(),
         Err(_) => status.and_then(|status| status.flavor.clone()).or_else(|| server.spec.flavor.clone())?,
     };
-    let limits = checked.as_ref().ok().map(|valid| &valid.flavor.limits);
+    let flavor_limits = checked.as_ref().ok().map(|valid| &valid.flavor.limits);
     let entry = Server {
         priority: term::priority(server, known.user(), known.team()),
         preemptible: server.spec.scheduling.preemptible,
         not_before: server.spec.scheduling.not_before.as_ref().map(|time| time.0),
-        lifetime: checked.is_ok().then(|| term::span(server, limits, settings)),
-        ends: term::ends(server, limits, settings),
+        lifetime: checked.is_ok().then(|| term::span(server, flavor_limits, settings)),
+        ends: term::ends(server, flavor_limits, settings),
         owner: namespace::owner(&namespace)?,
         uid: server.metadata.uid.clone()?,
         team: server.spec.team.clone(),
-        request: checked.as_ref().map_or_else(|_| unknown(ctx, server), |valid| request(valid, &known)),
+        request: checked.as_ref().map_or_else(|_| unknown(ctx, server), |valid| request(valid, &known, limits)),
         since: queued.unwrap_or_else(|| first_seen(server, now)),
         ended: status.and_then(|status| status.phase).is_some_and(Phase::terminal),
         namespace,
@@ -202,15 +223,20 @@ fn pods_of(ctx: &Context, server: &DevServer) -> impl Iterator<Item = Arc<Pod>> 
     })
 }
 
-fn request(valid: &Valid<'_>, known: &Known) -> Request {
+fn request(valid: &Valid<'_>, known: &Known, limits: &Limits) -> Request {
     let mut selector = valid.flavor.node_selector.clone();
     selector.extend(valid.server.spec.scheduling.node_labels.clone());
+    let mut tolerations = valid.flavor.tolerations.clone();
+    if let Some(runtime) = valid.runtime {
+        selector.extend(runtime.selector.clone());
+        tolerations.extend(runtime.tolerations.iter().cloned());
+    }
     Request {
         nodes: valid.nodes,
-        each: build::size::each(valid),
+        each: build::size::each(valid).plus(&limits.need(known.attachments())),
         device: valid.flavor.device.as_ref().map(|device| device.resource.clone()),
         selector,
-        tolerations: valid.flavor.tolerations.clone(),
+        tolerations,
         topology: valid.flavor.gang_topology_key.clone(),
         reach: known.reach(),
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::api::core::v1 as k8s;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{Api, DynamicObject};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
@@ -39,6 +40,8 @@ pub fn all(ctx: &Arc<Context>, writers: Writers) -> Vec<BoxFuture<'static, ()>> 
         claims(ctx.clone()).boxed(),
         volumes(ctx.clone()).boxed(),
         classes(ctx.clone()).boxed(),
+        attach_limits(ctx.clone()).boxed(),
+        runtimes(ctx.clone()).boxed(),
         namespaces(ctx.clone()).boxed(),
         authority::follow(ctx.clone()).boxed(),
     ];
@@ -59,6 +62,8 @@ pub async fn complete(ctx: &Context) -> anyhow::Result<()> {
     cluster.claims.ready().await;
     cluster.volumes.ready().await;
     cluster.classes.ready().await;
+    cluster.attach_limits.ready().await;
+    cluster.runtimes.ready().await;
     cluster.namespaces.ready().await;
     for kind in Children::KINDS {
         if let Some(cache) = cluster.children.of(kind) {
@@ -297,6 +302,29 @@ async fn classes(ctx: Arc<Context>) {
     follow(api, config(), &ctx.cluster.classes, project, |_| {
         look_at_servers(&ctx, |_| true);
         ctx.look_at_queue();
+    })
+    .await;
+}
+
+async fn attach_limits(ctx: Arc<Context>) {
+    let api: Api<CSINode> = Api::all(ctx.client.clone());
+    let project = |node: CSINode| seen::AttachLimits::of(&node);
+    follow(api, config(), &ctx.cluster.attach_limits, project, |change| {
+        if change.old != change.new {
+            ctx.look_at_queue();
+        }
+    })
+    .await;
+}
+
+async fn runtimes(ctx: Arc<Context>) {
+    let api: Api<RuntimeClass> = Api::all(ctx.client.clone());
+    let project = |class: RuntimeClass| Some(seen::Runtime::of(&class));
+    follow(api, config(), &ctx.cluster.runtimes, project, |change| {
+        if change.old != change.new {
+            look_at_servers(&ctx, |_| true);
+            ctx.look_at_queue();
+        }
     })
     .await;
 }

@@ -13,7 +13,7 @@ use super::validate::{ClaimFact, Facts, Valid, Violation, claims, validate};
 use super::{SecretSeen, Seen, Settings};
 use crate::amounts::Amounts;
 use crate::holder::{Holder, holder};
-use crate::seen::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, ServerPod};
+use crate::seen::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, Runtime, ServerPod};
 
 pub(crate) fn settings() -> Settings {
     Settings {
@@ -74,7 +74,6 @@ pub(crate) fn pod(name: &str) -> Pod {
         reason: None,
         message: None,
         unschedulable: None,
-        claims: Box::default(),
         held_by: vec![],
         containers: vec![],
     };
@@ -86,6 +85,7 @@ pub(crate) fn pod(name: &str) -> Pod {
         phase: PodPhase::Running,
         deleting: None,
         requests: Amounts::default(),
+        claims: Box::default(),
         server: Some(Box::new(details)),
     }
 }
@@ -116,6 +116,7 @@ pub(super) fn seen<'a>(pods: &'a [Pod], nodes: &'a [Node]) -> Seen<'a> {
 pub(super) struct Request {
     pub server: DevServer,
     pub flavors: BTreeMap<FlavorName, Arc<DevServerFlavor>>,
+    pub runtimes: Vec<Arc<Runtime>>,
     pub user: Option<DevServerUser>,
     pub team: Option<Team>,
     /// Of every claim the server mounts, changed from a bound one that one node may mount.
@@ -132,11 +133,15 @@ pub(super) struct ClaimState {
 }
 
 impl Request {
-    /// In a cluster with the flavors `flavor-gpu` and `flavor-cpu`, by `ada`.
+    /// In a cluster with the flavors `flavor-gpu` and `flavor-cpu`, by `ada`. The runtime class `gvisor` takes something
+    /// of every node for itself.
     pub(super) fn of(server: DevServer) -> Self {
+        let overhead = crate::grants::fixtures::amounts(250, 128 << 20, 0);
+        let runtime = Runtime { name: "gvisor".into(), overhead, ..Runtime::default() };
         let request = Self {
             server,
             flavors: BTreeMap::new(),
+            runtimes: vec![Arc::new(runtime)],
             user: Some(DevServerUser::test()),
             team: None,
             claim: |_| {},
@@ -191,6 +196,7 @@ impl Request {
             user: self.user.as_ref(),
             team: self.team.as_ref(),
             flavors: &self.flavors,
+            runtimes: &self.runtimes,
             claims: claims.collect(),
             guests: vec![],
             default_image: &settings.default_image,

@@ -13,7 +13,7 @@ use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServ
 use odc_api::{mount_path::MountPath, namespace};
 
 use crate::holder::Holder;
-use crate::seen::{Claim, ClaimPhase};
+use crate::seen::{Claim, ClaimPhase, Runtime};
 
 /// What a request is checked against.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Facts<'a> {
     /// The team the request names.
     pub team: Option<&'a Team>,
     pub flavors: &'a BTreeMap<FlavorName, Arc<DevServerFlavor>>,
+    /// The runtime classes there are.
+    pub runtimes: &'a [Arc<Runtime>],
     /// The claims it mounts, its home first.
     pub claims: Vec<ClaimFact<'a>>,
     /// Users it lets in, as far as they exist.
@@ -55,6 +57,8 @@ pub struct Valid<'a> {
     pub guests: Vec<&'a DevServerUser>,
     pub flavor_name: FlavorName,
     pub flavor: &'a DevServerFlavorSpec,
+    /// The runtime class that the flavor names.
+    pub runtime: Option<&'a Runtime>,
     /// Devices on each node.
     pub count: u32,
     pub nodes: u32,
@@ -113,11 +117,16 @@ pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a
     let granted = super::granted(server.status.as_ref()).is_some();
     let membership = team(server, &owner, facts.team).filter(|_| !granted);
     let urgency = priority(server, user, facts.team).filter(|_| !granted);
+    let runtime = flavor.runtime_class.as_ref().and_then(|named| {
+        let found = facts.runtimes.iter().find(|class| class.name == named.as_str());
+        found.map(|class| &**class)
+    });
     let violations: Vec<Violation> = [
         bad_count,
         membership,
         urgency,
         maintenance(server, &owner, &flavor_name, flavor),
+        no_runtime(server, &flavor_name, flavor, runtime),
         not_built_yet(server),
         gang_home(server, facts),
     ]
@@ -139,6 +148,7 @@ pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a
         guests: facts.guests.clone(),
         flavor_name,
         flavor,
+        runtime,
         count,
         nodes: spec.nodes,
         image: image.or(preferred).unwrap_or(facts.default_image),
@@ -249,6 +259,21 @@ fn maintenance(
     let granted = super::granted(server.status.as_ref()).is_some();
     (!granted && !maintenance.allow.contains(owner))
         .then(|| violation(Reason::Maintenance, format!("Flavor {name} is in maintenance: {}", maintenance.message)))
+}
+
+/// The API server refuses every pod of a runtime class that does not exist. Servers that have theirs keep them.
+fn no_runtime(
+    server: &DevServer,
+    name: &FlavorName,
+    flavor: &DevServerFlavorSpec,
+    runtime: Option<&Runtime>,
+) -> Option<Violation> {
+    let class = flavor.runtime_class.as_ref().filter(|_| runtime.is_none())?;
+    let message = format!(
+        "Flavor {name} runs servers in the RuntimeClass {class}, which does not exist: take another flavor, or ask an \
+         administrator to create it."
+    );
+    super::granted(server.status.as_ref()).is_none().then(|| violation(Reason::NotSupported, message))
 }
 
 /// Parts of the request that this version does not carry out. Better refused than ignored.

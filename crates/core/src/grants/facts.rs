@@ -1,14 +1,16 @@
 //! The facts the scheduler decides from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::name::{FlavorName, TeamName, UserName};
 use odc_api::v1alpha1::{Admission, Booking, DevServerFlavor, Priority, Quota, Usage};
 
+use super::attach::Attached;
 use super::{Refusals, Request};
-use crate::seen::{Node, Pod};
+use crate::seen::{Node, Pod, Runtime};
 
 /// Everything that counts, in any order. Nothing else is asked while deciding.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +18,10 @@ pub struct Facts<'a> {
     pub nodes: Vec<&'a Node>,
     /// Of everybody: whoever they belong to, bound pods use their node.
     pub pods: Vec<&'a Pod>,
+    /// Volumes of these pods, and how many nodes can attach.
+    pub attached: Arc<Attached>,
+    /// The runtime classes there are.
+    pub runtimes: Vec<&'a Runtime>,
     pub servers: Vec<&'a Server>,
     pub accounts: Accounts,
     pub unfit: Refusals,

@@ -1,19 +1,24 @@
 //! Clusters for tests: nodes, pods and servers, changed by what a test is about. GPU nodes have plenty of CPU and
 //! memory, so that only what a test names is short.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::time::stored;
 use odc_api::v1alpha1::{Admission, Priority, Quota};
 use serde_json::json;
 
+use super::attach::{Attached, Limits};
 use super::outlook::Outlook;
 use super::{Account, Accounts, Decision, Facts, Plan, Planner, Policy, Refusals, Request, Server, Want, What};
 use crate::amounts::Amounts;
 use crate::scheduler;
-use crate::seen::{Effect, Node, Pod, Readiness, Taint};
+use crate::seen::{AttachLimits, Attachment, Effect, Node, Pod, Readiness, Taint};
 
 pub(crate) const GPU: &str = "nvidia.com/gpu";
+/// A driver whose volumes are attached.
+pub(crate) const DISKS: &str = "disks.example.org";
 const GI: i64 = 1 << 30;
 
 /// So many seconds after the beginning of 2026.
@@ -78,6 +83,16 @@ pub(crate) fn foreign(name: &str, node: &str, gpus: i64) -> Pod {
     pod
 }
 
+/// A node that can attach so many.
+pub(crate) fn attach_limits(node: &str, most: i64) -> AttachLimits {
+    AttachLimits { node: node.into(), drivers: vec![(DISKS.into(), most)] }
+}
+
+pub(crate) fn attachment(driver: &str, handle: &str) -> Attachment {
+    let source = json!({"driver": driver, "volumeHandle": handle});
+    Attachment::of(&serde_json::from_value(source).unwrap())
+}
+
 impl Server {
     /// A server of `ada` that asks for one GPU.
     pub(crate) fn test(name: &str, since: i64) -> Self {
@@ -111,6 +126,12 @@ impl Server {
     pub(crate) fn cpus(mut self, cores: i64, gibibytes: i64) -> Self {
         self.request.each = amounts(cores * 1_000, gibibytes * GI, 1);
         self.request.device = None;
+        self
+    }
+
+    /// With so many disks of its own.
+    pub(crate) fn disks(mut self, disks: i64) -> Self {
+        self.request.each = self.request.each.with_volumes(DISKS, disks);
         self
     }
 
@@ -173,6 +194,8 @@ impl Server {
 pub(crate) struct Cluster {
     pub nodes: Vec<Node>,
     pub pods: Vec<Pod>,
+    /// Behind each claim is a disk that is called like it.
+    pub limits: Vec<AttachLimits>,
     pub servers: Vec<Server>,
     pub accounts: Accounts,
     pub unfit: Refusals,
@@ -186,6 +209,7 @@ impl Cluster {
         Self {
             nodes: nodes.into_iter().collect(),
             pods: Vec::new(),
+            limits: Vec::new(),
             servers: Vec::new(),
             accounts: Accounts::default(),
             unfit: Refusals::default(),
@@ -201,6 +225,11 @@ impl Cluster {
 
     pub(crate) fn pod(mut self, pod: Pod) -> Self {
         self.pods.push(pod);
+        self
+    }
+
+    pub(crate) fn limit(mut self, node: &str, most: i64) -> Self {
+        self.limits.push(attach_limits(node, most));
         self
     }
 
@@ -234,6 +263,10 @@ impl Cluster {
         Facts {
             nodes: self.nodes.iter().collect(),
             pods: self.pods.iter().collect(),
+            attached: Arc::new(Attached::of(Limits::of(&self.limits), &self.pods, |_, claim| {
+                Some(attachment(DISKS, claim))
+            })),
+            runtimes: vec![],
             servers: self.servers.iter().collect(),
             accounts: self.accounts.clone(),
             unfit: self.unfit.clone(),
@@ -283,7 +316,9 @@ pub(crate) fn server_pod(server: &Server, ordinal: usize, run: i64) -> Pod {
         },
     });
     let mut pod = Pod::of(&serde_json::from_value(pod).unwrap());
-    pod.requests = server.request.each.clone();
+    let disks: i64 = server.request.each.volumes().map(|(_, disks)| disks).sum();
+    pod.claims = (0..disks).map(|disk| format!("{}-disk-{disk}", server.name).into()).collect();
+    pod.requests = server.request.each.clone().with_volumes(DISKS, 0);
     pod
 }
 

@@ -1,16 +1,21 @@
 //! A grant, held against the pods that exist for it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use odc_api::v1alpha1::Admission;
 
-use super::Server;
+use super::attach::Attached;
 use super::facts::Turn;
+use super::{Facts, Server};
 use crate::amounts::Amounts;
 use crate::seen::Pod;
 
 /// Pods by the uid of the server they belong to.
-pub(crate) struct Pods<'a>(BTreeMap<&'a str, Vec<&'a Pod>>);
+pub(crate) struct Pods<'a> {
+    by_server: BTreeMap<&'a str, Vec<&'a Pod>>,
+    attached: &'a Attached,
+}
 
 pub(crate) struct Grant<'a> {
     pub server: &'a Server,
@@ -19,6 +24,7 @@ pub(crate) struct Grant<'a> {
     pub slots: Vec<Slot<'a>>,
     /// Whether no pod of the server is left, of this run or any other.
     pub deserted: bool,
+    attached: &'a Attached,
 }
 
 /// The grant of one node.
@@ -33,19 +39,19 @@ pub(crate) struct Slot<'a> {
 }
 
 impl<'a> Pods<'a> {
-    pub fn of(pods: &[&'a Pod]) -> Self {
+    pub fn of(world: &'a Facts<'_>) -> Self {
         let mut by_server: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
-        for pod in pods {
+        for pod in &world.pods {
             if let Some(uid) = owner(pod) {
                 by_server.entry(uid).or_default().push(pod);
             }
         }
-        Self(by_server)
+        Self { by_server, attached: &world.attached }
     }
 
     /// Pods of another namespace are never a server's own, whatever is written on them.
     fn of_server<'s>(&'s self, server: &'s Server) -> impl Iterator<Item = &'a Pod> + use<'s, 'a> {
-        let own = self.0.get(server.uid.as_str()).into_iter().flatten().copied();
+        let own = self.by_server.get(server.uid.as_str()).into_iter().flatten().copied();
         own.filter(|pod| pod.namespace == server.namespace)
     }
 }
@@ -62,13 +68,20 @@ impl<'a> Grant<'a> {
         let admission = server.admission.as_ref().filter(|_| server.is_granted())?;
         let own: Vec<&Pod> = pods.of_server(server).collect();
         let slots = admission.nodes.iter().enumerate();
-        let slots = slots.map(|(ordinal, node)| Slot::of(server, admission.run, ordinal, node, &own)).collect();
-        Some(Self { server, admission, slots, deserted: own.is_empty() })
+        let slots = slots
+            .map(|(ordinal, node)| Slot::of(server, admission.run, (ordinal, node), &own, pods.attached))
+            .collect();
+        Some(Self { server, admission, slots, deserted: own.is_empty(), attached: pods.attached })
     }
 
     /// What is not bound yet, by node.
     pub fn missing(&self) -> impl Iterator<Item = (&'a str, &Amounts)> {
         self.slots.iter().filter_map(|slot| Some((slot.node, slot.missing.as_ref()?)))
+    }
+
+    /// What a pod of its takes.
+    pub fn used(&self, pod: &'a Pod) -> Cow<'a, Amounts> {
+        self.attached.used(pod)
     }
 
     /// Which of two grants of the same room stands: that of the earlier leader, then the earlier one, then by place.
@@ -80,13 +93,13 @@ impl<'a> Grant<'a> {
 }
 
 impl<'a> Slot<'a> {
-    fn of(server: &Server, run: i64, ordinal: usize, node: &'a str, own: &[&'a Pod]) -> Self {
+    fn of(server: &Server, run: i64, (ordinal, node): (usize, &'a str), own: &[&'a Pod], attached: &Attached) -> Self {
         let name = format!("{}-{ordinal}", server.name);
         let run_of = |pod: &Pod| pod.server.as_ref().and_then(|server| server.run);
         let of_run = own.iter().copied().find(|pod| pod.name == name && run_of(pod) == Some(run));
         let each = &server.request.each;
         let missing = match of_run {
-            Some(pod) if pod.deleting.is_some() => Some(beside(each, pod, node)),
+            Some(pod) if pod.deleting.is_some() => Some(beside(each, pod, node, attached)),
             Some(pod) if pod.node.is_some() && !pod.is_over() => None,
             _ => Some(each.clone()),
         };
@@ -98,9 +111,10 @@ impl<'a> Slot<'a> {
 
 /// What a pod takes on its node in addition to the one of the same run that it replaces. It is made only when the name is
 /// free, so the two never take room at once. Pods of earlier runs are different: this run was granted beside them.
-fn beside(each: &Amounts, before: &Pod, node: &str) -> Amounts {
+fn beside(each: &Amounts, before: &Pod, node: &str, attached: &Attached) -> Amounts {
     if before.node.as_deref() == Some(node) && !before.is_over() {
-        each.or_more(&before.requests).minus(&before.requests)
+        let used = attached.used(before);
+        each.or_more(&used).minus(&used)
     } else {
         each.clone()
     }

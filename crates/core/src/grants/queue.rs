@@ -123,8 +123,8 @@ fn node(place: &Place<'_>, policy: &Policy, now: Timestamp) -> Node {
         name: seen.name.clone(),
         labels: seen.labels.clone(),
         taints: seen.taints.clone(),
-        capacity: seen.allocatable.clone(),
-        others: seen.allocatable.minus(&place.ceiling),
+        capacity: place.capacity.clone(),
+        others: place.capacity.minus(&place.ceiling),
         service,
     }
 }

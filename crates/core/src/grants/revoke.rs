@@ -51,8 +51,8 @@ pub(super) enum Cause<'a> {
 }
 
 pub(super) fn review<'a>(world: &'a Facts<'a>, policy: &Policy, now: Timestamp) -> Review<'a> {
-    let pods = Pods::of(&world.pods);
-    let bound = Room::of(&world.nodes, &world.pods);
+    let pods = Pods::of(world);
+    let bound = Room::of(world);
     let mut review = Review {
         kept: Vec::new(),
         released: BTreeSet::new(),
@@ -121,10 +121,10 @@ impl<'a> Held<'a> {
         let on = grant.slots.iter().filter_map(|slot| match (&slot.missing, slot.pod) {
             // What is on its way out is this server's for as long as it takes.
             (Some(missing), _) => match slot.outgoing {
-                Some(pod) => Some((slot.node, missing.plus(&pod.requests))),
+                Some(pod) => Some((slot.node, missing.plus(&grant.used(pod)))),
                 None => Some((slot.node, missing.clone())),
             },
-            (None, Some(pod)) => Some((pod.node.as_deref()?, pod.requests.clone())),
+            (None, Some(pod)) => Some((pod.node.as_deref()?, grant.used(pod).into_owned())),
             (None, None) => None,
         });
         Self { server: grant.server, on: on.collect() }

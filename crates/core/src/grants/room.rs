@@ -14,6 +14,8 @@ pub(crate) struct Room<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Place<'a> {
     pub node: &'a Node,
+    /// What it has in all.
+    pub capacity: Amounts,
     /// What pods that are bound and grants leave.
     pub free: Amounts,
     /// What would be free if all servers left. What others use is not the queue's to wait for.
@@ -24,26 +26,24 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Room<'a> {
     /// What bound pods leave.
-    pub fn of(nodes: &[&'a Node], pods: &[&Pod]) -> Self {
-        let mut nodes = nodes.to_vec();
+    pub fn of(world: &Facts<'a>) -> Self {
+        let mut nodes = world.nodes.clone();
         nodes.sort_by(|one, two| (&one.name, &one.uid).cmp(&(&two.name, &two.uid)));
         nodes.dedup_by(|one, two| one.name == two.name);
-        let place = |node: &'a Node| Place {
-            node,
-            free: node.allocatable.clone(),
-            ceiling: node.allocatable.clone(),
-            servers: 0,
+        let place = |node: &'a Node| {
+            let capacity = world.attached.capacity(node);
+            Place { node, free: capacity.clone(), ceiling: capacity.clone(), capacity, servers: 0 }
         };
         let mut room = Self { places: nodes.into_iter().map(place).collect() };
-        for pod in pods.iter().filter(|pod| !pod.is_over()) {
-            room.count(pod);
+        for pod in world.pods.iter().filter(|pod| !pod.is_over()) {
+            room.count(pod, &world.attached.used(pod));
         }
         room
     }
 
     /// What bound pods and all present grants leave.
     pub fn left(world: &Facts<'a>) -> Self {
-        let (mut room, pods) = (Self::of(&world.nodes, &world.pods), Pods::of(&world.pods));
+        let (mut room, pods) = (Self::of(world), Pods::of(world));
         for grant in world.servers.iter().filter_map(|server| Grant::of(server, &pods)) {
             room.reserve(&grant);
         }
@@ -83,14 +83,14 @@ impl<'a> Room<'a> {
         }
     }
 
-    fn count(&mut self, pod: &Pod) {
+    fn count(&mut self, pod: &Pod, used: &Amounts) {
         let at = pod.node.as_deref().and_then(|node| self.find(node));
         let Some(place) = at.and_then(|at| self.places.get_mut(at)) else { return };
-        place.free = place.free.minus(&pod.requests);
+        place.free = place.free.minus(used);
         if pod.server.is_some() {
             place.servers = place.servers.saturating_add(1);
         } else if pod.deleting.is_none() {
-            place.ceiling = place.ceiling.minus(&pod.requests);
+            place.ceiling = place.ceiling.minus(used);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What is decided in situations people know, told line by line.
 
+mod attaching;
 mod ends;
 mod expecting;
 mod gangs;

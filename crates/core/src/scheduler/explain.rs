@@ -216,6 +216,7 @@ impl Subject<'_> {
         let why = match short.map(|short| (short, most(short))) {
             None => format!("{nodes} has all of that"),
             Some((Measure::Device(_), ..=0)) => format!("{nodes} has any"),
+            Some((Measure::Volumes(_), ..=0)) => format!("{nodes} can attach any"),
             Some((short, most)) => format!("{nodes} has more than {}", short.there(most)),
         };
         (short, why + self.not_counted())

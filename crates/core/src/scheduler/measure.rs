@@ -1,12 +1,14 @@
 //! Amounts in words.
 
 use super::event::Ask;
-use crate::amounts::Amounts;
+use crate::amounts::{Amounts, driver};
 
 /// One of the things a node has an amount of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure<'a> {
     Device(&'a str),
+    /// Volumes that can be attached, by what they are called among amounts.
+    Volumes(&'a str),
     Cpu,
     Memory,
     Storage,
@@ -17,13 +19,14 @@ impl<'a> Measure<'a> {
     /// What a request asks for, the rarest first.
     pub fn asked(request: &'a Ask) -> impl Iterator<Item = Self> {
         let devices = request.each.devices().map(|(name, _)| Self::Device(name));
-        let all = devices.chain([Self::Cpu, Self::Memory, Self::Storage, Self::Pods]);
+        let volumes = request.each.volumes().map(|(name, _)| Self::Volumes(name));
+        let all = devices.chain([Self::Cpu, Self::Memory, Self::Storage, Self::Pods]).chain(volumes);
         all.filter(|measure| measure.of(&request.each) > 0)
     }
 
     pub fn of(self, amounts: &Amounts) -> i64 {
         match self {
-            Self::Device(name) => amounts.device(name),
+            Self::Device(name) | Self::Volumes(name) => amounts.device(name),
             Self::Cpu => amounts.cpu,
             Self::Memory => amounts.memory,
             Self::Storage => amounts.storage,
@@ -35,6 +38,10 @@ impl<'a> Measure<'a> {
     pub fn needed(self, amount: i64) -> String {
         match self {
             Self::Device(name) => format!("{amount} {name}"),
+            Self::Volumes(name) => {
+                let volumes = if amount == 1 { "volume" } else { "volumes" };
+                format!("{amount} {volumes} of {}", driver(name).unwrap_or(name))
+            }
             Self::Memory => format!("{} of memory", bytes_up(amount)),
             Self::Storage => format!("{} of local storage", bytes_up(amount)),
             Self::Cpu => format!("{} CPU", cpu(amount)),
@@ -47,6 +54,7 @@ impl<'a> Measure<'a> {
     pub fn none_free(self) -> &'static str {
         match self {
             Self::Device(_) => "none is free",
+            Self::Volumes(_) => "no node can attach one more",
             Self::Cpu => "no CPU is free",
             Self::Memory => "no memory is free",
             Self::Storage => "no local storage is free",
@@ -59,6 +67,7 @@ impl<'a> Measure<'a> {
         let amount = amount.max(0);
         match self {
             Self::Device(_) => amount.to_string(),
+            Self::Volumes(_) => format!("room for {amount}"),
             Self::Cpu => format!("{} CPU", cpu(amount)),
             Self::Memory => format!("{} of memory", bytes_down(amount)),
             Self::Storage => format!("{} of local storage", bytes_down(amount)),
@@ -70,7 +79,7 @@ impl<'a> Measure<'a> {
     pub fn shortly(self, amount: i64) -> String {
         let amount = amount.max(0);
         match self {
-            Self::Device(_) | Self::Pods => amount.to_string(),
+            Self::Device(_) | Self::Volumes(_) | Self::Pods => amount.to_string(),
             Self::Cpu => cpu(amount),
             Self::Memory | Self::Storage => bytes_down(amount),
         }
@@ -81,7 +90,7 @@ impl<'a> Measure<'a> {
         let one = match self {
             Self::Cpu => amount == 1_000,
             Self::Device(_) | Self::Pods => amount == 1,
-            Self::Memory | Self::Storage => true,
+            Self::Volumes(_) | Self::Memory | Self::Storage => true,
         };
         if one { "is" } else { "are" }
     }

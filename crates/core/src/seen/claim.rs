@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde::{Deserialize, Serialize};
 
+use super::Attachment;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub namespace: String,
@@ -40,6 +42,8 @@ pub struct Class {
 pub struct VolumeSeen {
     pub name: String,
     pub reach: Reach,
+    /// What a CSI driver attaches for it.
+    pub attachment: Option<Attachment>,
 }
 
 /// Nodes by their labels: any of the terms, of which all requirements hold. No term means every node.
@@ -100,8 +104,10 @@ impl VolumeSeen {
             })
             .collect()
         };
+        let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         Self {
             name: volume.metadata.name.clone().unwrap_or_default(),
+            attachment: source.map(Attachment::of),
             reach: Reach(terms.iter().flat_map(|terms| &terms.node_selector_terms).map(requirements).collect()),
         }
     }

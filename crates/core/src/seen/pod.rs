@@ -18,6 +18,8 @@ pub struct Pod {
     pub deleting: Option<Timestamp>,
     /// What the kube-scheduler counts for it, one pod included.
     pub requests: Amounts,
+    /// The claims it mounts, and may write to for as long as it is there.
+    pub claims: Box<[Box<str>]>,
     /// More about pods of servers.
     pub server: Option<Box<ServerPod>>,
 }
@@ -51,8 +53,6 @@ pub struct ServerPod {
     pub message: Option<String>,
     /// The kube-scheduler found no place for it, since then.
     pub unschedulable: Option<Timestamp>,
-    /// The claims it mounts, and may write to for as long as it is there.
-    pub claims: Box<[Box<str>]>,
     /// The finalizers that keep it although it is being deleted; of others nobody asks.
     pub held_by: Vec<String>,
     /// Those of the init containers first.
@@ -100,6 +100,7 @@ impl Pod {
             phase,
             deleting: at(meta.deletion_timestamp.as_ref()),
             requests: spec.map(requests).unwrap_or_default(),
+            claims: spec.map(|spec| claims(meta.name.as_deref(), spec)).unwrap_or_default(),
             server: ServerPod::of(pod).map(Box::new),
         }
     }
@@ -149,16 +150,10 @@ impl ServerPod {
             message: of_status(|status| &status.message)
                 .or_else(|| refused.and_then(|refused| refused.message.clone())),
             unschedulable: refused.and_then(|refused| at(refused.last_transition_time.as_ref())),
-            claims: pod.spec.as_ref().map(claims).unwrap_or_default(),
             held_by: meta.deletion_timestamp.as_ref().map(|_| holders(meta.finalizers.as_deref())).unwrap_or_default(),
             containers,
         })
     }
-}
-
-fn claims(spec: &k8s::PodSpec) -> Box<[Box<str>]> {
-    let volumes = spec.volumes.iter().flatten();
-    volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str().into())).collect()
 }
 
 impl Container {
@@ -216,6 +211,16 @@ fn requests(spec: &k8s::PodSpec) -> Amounts {
     all
 }
 
+/// Those it names, and those that are made for it and called after it.
+fn claims(pod: Option<&str>, spec: &k8s::PodSpec) -> Box<[Box<str>]> {
+    let claim = |volume: &k8s::Volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => Some(source.claim_name.as_str().into()),
+        (None, Some(_)) => Some(format!("{}-{}", pod.unwrap_or_default(), volume.name).into()),
+        (None, None) => None,
+    };
+    spec.volumes.iter().flatten().filter_map(claim).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -264,6 +269,16 @@ mod tests {
     }
 
     #[test]
+    fn claims_are_those_it_names_and_those_made_for_it() {
+        let seen = pod(json!({"metadata": {"name": "p"}, "spec": {"containers": [], "volumes": [
+            {"name": "home", "persistentVolumeClaim": {"claimName": "home-ada"}},
+            {"name": "scratch", "ephemeral": {}},
+            {"name": "none", "emptyDir": {}},
+        ]}}));
+        assert_eq!(*seen.claims, ["home-ada".into(), "p-scratch".into()]);
+    }
+
+    #[test]
     fn a_pod_of_a_server_tells_more() {
         let seen = pod(json!({
             "metadata": {
@@ -285,11 +300,11 @@ mod tests {
                     "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}],
             },
         }));
+        assert_eq!(*seen.claims, ["claim-home".into()]);
         let server = seen.server.unwrap();
         assert_eq!(server.held_by, [] as [&str; 0]);
         assert_eq!((server.owner.as_deref(), server.run, server.ready), (Some("uid-1"), Some(3), false));
         assert_eq!(server.message.as_deref(), Some("0/1 nodes"));
-        assert_eq!(*server.claims, ["claim-home".into()]);
         assert!(server.unschedulable.is_some());
         assert_eq!(server.containers[0].last.as_ref().map(|exit| exit.code), Some(137));
         assert!(

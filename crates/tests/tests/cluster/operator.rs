@@ -5,6 +5,7 @@ mod crash;
 mod disks;
 mod early;
 mod faults;
+mod fit;
 mod grants;
 mod history;
 mod leaders;

@@ -39,10 +39,13 @@ pub fn each(valid: &Valid<'_>) -> Amounts {
     amounts.memory = share.memory.value();
     amounts.storage = ephemeral(valid).map_or(0, Quantity::value);
     amounts.pods = 1;
-    match &valid.flavor.device {
-        Some(device) => amounts.with_device(&device.resource, valid.count.into()),
-        None => amounts,
+    // The API server adds it to the pod, so the pod is made without it.
+    if let Some(runtime) = valid.runtime {
+        amounts.add(&runtime.overhead);
     }
+    let Some(device) = &valid.flavor.device else { return amounts };
+    let devices = amounts.device(&device.resource).saturating_add(valid.count.into());
+    amounts.with_device(&device.resource, devices)
 }
 
 /// Requests are limits, so that what was granted is there and `nproc` tells the truth. The space on the node is only

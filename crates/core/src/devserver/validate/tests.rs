@@ -178,6 +178,19 @@ fn maintenance_keeps_new_servers_away_and_leaves_running_ones_alone() {
 }
 
 #[test]
+fn a_runtime_class_that_does_not_exist_keeps_new_servers_away_and_leaves_running_ones_alone() {
+    let running_in = |server: DevServer, class: &str| {
+        Request::of(server).flavor(|flavor| flavor.runtime_class = Some(class.parse().unwrap()))
+    };
+    let granted = DevServer::test().status(|status| {
+        status.admission.get_or_insert_default().nodes = vec!["node-1".into()];
+    });
+    check(&running_in(DevServer::test(), "gvisor"), &[]);
+    check(&running_in(DevServer::test(), "kata"), &[(Reason::NotSupported, "RuntimeClass kata, which does not exist")]);
+    check(&running_in(granted, "kata"), &[]);
+}
+
+#[test]
 fn what_is_not_built_yet_is_refused_and_not_ignored() {
     let disk = Request::test(|server| server.spec.home = Home::Disk("disk-home".parse().unwrap()));
     check(&disk, &[(Reason::NotSupported, "home.claim")]);

@@ -155,10 +155,17 @@ impl Stage<'_> {
 
     /// A claim of ada's that is bound to a volume of its own, which any node reaches.
     pub async fn claim(&self, name: &str) -> anyhow::Result<()> {
+        self.claim_of(name, &json!({"hostPath": {"path": "/nowhere"}})).await
+    }
+
+    /// The same with a volume of this source.
+    pub async fn claim_of(&self, name: &str, source: &Value) -> anyhow::Result<()> {
         let common = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": ""});
         let (mut volume, mut claim) = (common.clone(), common);
         volume["capacity"] = json!({"storage": "1Gi"});
-        volume["hostPath"] = json!({"path": "/nowhere"});
+        if let (Some(volume), Some(source)) = (volume.as_object_mut(), source.as_object()) {
+            volume.extend(source.clone());
+        }
         volume["persistentVolumeReclaimPolicy"] = "Retain".into();
         volume["claimRef"] = json!({"namespace": NAMESPACE, "name": name});
         claim["resources"] = json!({"requests": {"storage": "1Gi"}});

@@ -9,7 +9,7 @@ fn taken(mut cluster: Cluster) -> Cluster {
     let mut pod = fixtures::pod("other-0");
     let details = pod.server.as_mut().unwrap();
     (details.owner, details.made_for) = (Some("uid-other".into()), Some("uid-other".into()));
-    details.claims = ["claim-home".into()].into();
+    pod.claims = ["claim-home".into()].into();
     cluster.request.neighbours = vec![pod];
     cluster.changed();
     cluster
