@@ -13,8 +13,9 @@ use ours::Ours;
 
 /// What is asked for, of the devices there are, in hundredths.
 const LOADS: [i64; 3] = [70, 90, 110];
-/// How often all pods come; the first half of that fills the cluster and is not counted.
-const TIMES: usize = 10;
+/// How often all pods come. The first half of that fills the cluster and is not counted: it must take most of a day, the
+/// longest that anybody stays.
+const TIMES: usize = 40;
 /// Devices of the largest requests, and of the largest nodes.
 const LARGE: i64 = 8;
 

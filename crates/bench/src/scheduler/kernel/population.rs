@@ -157,7 +157,7 @@ fn accounts(rules: Rules, nodes: u32) -> Vec<Event> {
         })
     };
     let user = |user: u32| {
-        let servers = (user % 10 == 0).then_some(100);
+        let servers = user.is_multiple_of(10).then_some(100);
         let limits = Limits { servers, devices: Some((share / 4).max(PER_NODE)), ..Limits::default() };
         Event::User(Account { name: format!("user-{user}"), weight: 1, limits, borrow: None, used: None })
     };
