@@ -98,7 +98,7 @@ async fn a_gang_meets_on_two_nodes() -> anyhow::Result<()> {
         // They log in to each other without a question.
         assert_eq!(demo.inside("gang-0", "ssh gang-1 hostname; ssh $(echo $ODC_HOSTS | cut -d, -f1) hostname").await?, "gang-1\ngang-0\n");
         for (pod, rank) in [("gang-0", "0"), ("gang-1", "1")] {
-            assert_eq!(demo.inside(pod, "printf $NODE_RANK; getent hosts $MASTER_ADDR >/dev/null; wc -l < $ODC_HOSTFILE").await?, format!("{rank}2\n"));
+            assert_eq!(demo.inside(pod, "set -e; printf $NODE_RANK; getent hosts $MASTER_ADDR >/dev/null; wc -l < $ODC_HOSTFILE").await?, format!("{rank}2\n"));
             let devices = demo.inside(pod, "printf %s $NVIDIA_VISIBLE_DEVICES").await?;
             assert_eq!(devices.split(',').count(), 2, "{devices}");
         }
