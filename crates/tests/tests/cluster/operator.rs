@@ -1,5 +1,6 @@
 //! The operator on a real API server, with simulated nodes: what it does, and what that costs.
 
+mod bounds;
 mod counts;
 mod crash;
 mod disks;
