@@ -6,6 +6,8 @@
 //! granted tell.
 
 mod observed;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,9 +17,11 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use odc_api::v1alpha1::DevServerFlavor;
 use odc_core::object::Kind;
 
 use crate::error::{Error, code};
+use crate::follow::Guarded;
 use crate::request::{api, in_time};
 use observed::Observed;
 
@@ -67,6 +71,7 @@ impl Lead {
 pub struct Candidate {
     api: Api<Lease>,
     servers: Api<DynamicObject>,
+    flavors: Api<Guarded<DevServerFlavor>>,
     name: String,
     identity: String,
 }
@@ -94,6 +99,7 @@ impl Candidate {
         Self {
             api: Api::namespaced(client.clone(), namespace),
             servers: api(client, Kind::DevServer, None),
+            flavors: Api::all(client.clone()),
             name: name.to_owned(),
             identity,
         }
@@ -135,7 +141,7 @@ impl Candidate {
         or_somebody_else(epoch, asked, self.replace(version, epoch).await)
     }
 
-    /// There is no Lease: this is a new cluster, or somebody deleted it. What was granted tells which.
+    /// There is no Lease: this is a new cluster, or somebody deleted it. What leaders wrote tells which.
     async fn make(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         observed.note(None, Instant::now());
         let mut left = observed.left_without(Instant::now());
@@ -152,7 +158,7 @@ impl Candidate {
         or_somebody_else(epoch, asked, in_time(self.api.create(&PostParams::default(), &fresh)).await)
     }
 
-    /// The highest epoch of everything that was ever granted and is still there, asked of the API server itself. Objects that
+    /// The highest epoch of everything that was granted and is still there, asked of the API server itself. Objects that
     /// cannot be read count too.
     async fn highest_stored(&self) -> kube::Result<i64> {
         let mut highest = 0;
@@ -163,9 +169,16 @@ impl Candidate {
             highest = epochs.fold(highest, i64::max);
             match listed.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
-                None => return Ok(highest),
+                None => break,
             }
         }
+        // Nothing was granted, but the flavors were told how much of them there is: somebody led.
+        if highest == 0 && self.was_anything_told().await? { Ok(1) } else { Ok(highest) }
+    }
+
+    async fn was_anything_told(&self) -> kube::Result<bool> {
+        let flavors = in_time(self.flavors.list(&ListParams::default())).await?;
+        Ok(flavors.iter().any(|flavor| flavor.0.as_ref().is_ok_and(|flavor| flavor.status.is_some())))
     }
 
     async fn replace(&self, version: Option<String>, epoch: i64) -> kube::Result<Lease> {
@@ -275,153 +288,5 @@ fn or_somebody_else(epoch: i64, asked: Instant, written: kube::Result<Lease>) ->
         Ok(stored) => Ok(Attempt::Leads(Lead::new(epoch, stored.metadata.resource_version, asked))),
         Err(error) if code(&error) == Some(409) => Ok(Attempt::Waits(RETRY)),
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::fake::{self, Asked};
-
-    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/odc-system/leases";
-
-    /// An API server that has this Lease, or none, and servers granted by these epochs, of which it gives one at a time.
-    fn cluster(mut lease: Option<Value>, granted: &[i64]) -> fake::Fake {
-        let granted: Vec<Value> = granted.iter().map(|epoch| json!({"epoch": epoch})).collect();
-        let mut version = 10;
-        fake::answering(move |asked: &Asked| {
-            version += 1;
-            if !asked.path.starts_with(LEASE) {
-                let page: usize = asked.query("continue").map_or(0, |token| token.parse().unwrap());
-                let items: Vec<Value> = granted
-                    .iter()
-                    .skip(page)
-                    .take(1)
-                    .map(|admission| {
-                        json!({
-                    "apiVersion": "odc.dev/v1alpha1", "kind": "DevServer", "metadata": {"name": "a"},
-                    "spec": "nobody can read it", "status": {"admission": admission}})
-                    })
-                    .collect();
-                let more = (page + 1 < granted.len()).then(|| (page + 1).to_string());
-                return (
-                    200,
-                    json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServerList", "items": items,
-                    "metadata": {"continue": more}}),
-                );
-            }
-            match (asked.method.as_str(), &lease) {
-                ("GET", Some(lease)) => (200, lease.clone()),
-                ("POST", None) | ("PUT", Some(_)) => {
-                    let mut stored = asked.body.clone();
-                    stored["metadata"]["resourceVersion"] = version.to_string().into();
-                    lease = Some(stored.clone());
-                    (201, stored)
-                }
-                ("POST", Some(_)) => (409, Value::Null),
-                _ => (404, Value::Null),
-            }
-        })
-    }
-
-    fn lease(holder: Option<&str>, epoch: Option<i64>) -> Value {
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "odc-operator", "resourceVersion": "7"},
-            "spec": {"holderIdentity": holder, "leaseTransitions": epoch, "leaseDurationSeconds": 15}})
-    }
-
-    fn candidate(cluster: &fake::Fake) -> Candidate {
-        Candidate::new(&cluster.client, "odc-system", "odc-operator", "us".into())
-    }
-
-    fn long_ago() -> Instant {
-        Instant::now().checked_sub(DURATION).unwrap()
-    }
-
-    fn number(attempt: Attempt) -> i64 {
-        match attempt {
-            Attempt::Leads(lead) => lead.epoch,
-            Attempt::Waits(left) => panic!("it waits for {left:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn the_first_leader_of_a_cluster_waits_for_nobody() {
-        let cluster = cluster(None, &[]);
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap()), 1);
-    }
-
-    #[tokio::test]
-    async fn a_deleted_lease_does_not_set_the_number_back() {
-        let cluster = cluster(None, &[3, 9, 4]);
-        let mut observed = Observed::default();
-        // Whoever granted that may still lead.
-        let first = candidate(&cluster).try_acquire(&mut observed).await.unwrap();
-        assert!(matches!(first, Attempt::Waits(_)), "{first:?}");
-        let mut observed = Observed::default();
-        observed.note(None, long_ago());
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 10);
-    }
-
-    #[tokio::test]
-    async fn who_knew_the_number_before_the_lease_was_deleted_still_does() {
-        let cluster = cluster(None, &[3]);
-        let mut observed = Observed::default();
-        observed.led(12);
-        observed.note(None, long_ago());
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 13);
-    }
-
-    #[tokio::test]
-    async fn the_number_of_a_lease_is_believed_unless_it_has_none() {
-        for (stored, expect) in [(Some(5), 6), (None, 10), (Some(0), 10), (Some(-3), 10)] {
-            let cluster = cluster(Some(lease(None, stored)), &[9]);
-            let attempt = candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap();
-            assert_eq!(number(attempt), expect, "{stored:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_holder_nobody_knows_has_its_time_like_any_other() {
-        let cluster = cluster(Some(lease(Some("???"), Some(5))), &[]);
-        let mut observed = Observed::default();
-        let first = candidate(&cluster).try_acquire(&mut observed).await.unwrap();
-        assert!(matches!(first, Attempt::Waits(_)), "{first:?}");
-        let mut observed = Observed::default();
-        observed.note(Some("7"), long_ago());
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 6);
-    }
-
-    #[tokio::test]
-    async fn a_leader_whose_lease_is_gone_ends_and_leaves_its_number() {
-        let cluster = cluster(None, &[]);
-        let lead = Lead::new(8, Some("7".into()), Instant::now());
-        candidate(&cluster).keep(&lead).await;
-        assert!(lead.check().is_err());
-        let written = cluster.asked().into_iter().rfind(|asked| asked.method == "POST").unwrap();
-        assert_eq!(
-            (&written.body["spec"]["leaseTransitions"], &written.body["spec"]["holderIdentity"]),
-            (&json!(8), &Value::Null)
-        );
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap()), 9);
-    }
-
-    #[test]
-    fn a_lead_ends_by_itself() {
-        let now = Instant::now();
-        assert!(Lead::new(1, None, now).check().is_ok());
-        let old = Lead::new(1, None, now.checked_sub(RENEW_DEADLINE).unwrap());
-        assert!(old.check().is_err());
-        old.renewed(now);
-        assert!(old.check().is_ok());
-        old.end();
-        assert!(old.check().is_err());
-    }
-
-    #[test]
-    fn a_request_ends_before_the_next_leader_begins() {
-        assert!(REQUEST_LIMIT < DURATION.checked_sub(RENEW_DEADLINE).unwrap());
     }
 }
