@@ -35,17 +35,31 @@ pub const REQUEST_LIMIT: Duration = Duration::from_secs(4);
 /// Servers read at once while looking for the highest epoch, as few as the watches read.
 const PAGE: u32 = 100;
 
+/// Which Lease, in which version. Kubernetes makes a Lease that is replaced and not there, unless the one that was meant is
+/// named.
+#[derive(Clone, Debug, Default)]
+pub struct Stored {
+    uid: Option<String>,
+    version: Option<String>,
+}
+
+impl Stored {
+    fn of(lease: &Lease) -> Self {
+        Self { uid: lease.metadata.uid.clone(), version: lease.metadata.resource_version.clone() }
+    }
+}
+
 /// Proof of leading, for as long as it is renewed.
 #[derive(Clone, Debug)]
 pub struct Lead {
     pub epoch: i64,
-    version: Option<String>,
+    stored: Stored,
     until: Arc<Mutex<Instant>>,
 }
 
 impl Lead {
-    pub(crate) fn new(epoch: i64, version: Option<String>, since: Instant) -> Self {
-        Self { epoch, version, until: Arc::new(Mutex::new(since + RENEW_DEADLINE)) }
+    pub(crate) fn new(epoch: i64, stored: Stored, since: Instant) -> Self {
+        Self { epoch, stored, until: Arc::new(Mutex::new(since + RENEW_DEADLINE)) }
     }
 
     /// Asked before every write. A process that was stopped and goes on finds its time over.
@@ -86,8 +100,7 @@ enum Attempt {
 
 /// What came of a renewal.
 enum Renewal {
-    /// In this version.
-    Kept(Option<String>),
+    Kept(Stored),
     /// Somebody else holds it.
     Lost,
     /// Nobody does: it is not there.
@@ -123,10 +136,10 @@ impl Candidate {
 
     async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else { return self.make(observed).await };
+        let stored = Stored::of(&lease);
         let spec = lease.spec.unwrap_or_default();
-        let version = lease.metadata.resource_version;
         let epoch = spec.lease_transitions.map(i64::from).filter(|epoch| *epoch > 0);
-        observed.note(version.as_deref(), Instant::now());
+        observed.note(stored.version.as_deref(), Instant::now());
         observed.led(epoch.unwrap_or(0));
         let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
         let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -138,7 +151,7 @@ impl Candidate {
             observed.led(self.highest_stored().await?);
         }
         let (epoch, asked) = (observed.next(), Instant::now());
-        or_somebody_else(epoch, asked, self.replace(version, epoch).await)
+        or_somebody_else(epoch, asked, self.replace(stored, epoch).await)
     }
 
     /// There is no Lease: this is a new cluster, or somebody deleted it. What leaders wrote tells which.
@@ -154,7 +167,7 @@ impl Candidate {
             return Ok(Attempt::Waits(left));
         }
         let (epoch, asked) = (observed.next(), Instant::now());
-        let fresh = self.lease(None, epoch, Some(&self.identity));
+        let fresh = self.lease(Stored::default(), epoch, Some(&self.identity));
         or_somebody_else(epoch, asked, in_time(self.api.create(&PostParams::default(), &fresh)).await)
     }
 
@@ -181,20 +194,20 @@ impl Candidate {
         Ok(flavors.iter().any(|flavor| flavor.0.as_ref().is_ok_and(|flavor| flavor.status.is_some())))
     }
 
-    async fn replace(&self, version: Option<String>, epoch: i64) -> kube::Result<Lease> {
-        let lease = self.lease(version, epoch, Some(&self.identity));
+    async fn replace(&self, stored: Stored, epoch: i64) -> kube::Result<Lease> {
+        let lease = self.lease(stored, epoch, Some(&self.identity));
         in_time(self.api.replace(&self.name, &PostParams::default(), &lease)).await
     }
 
     /// Renews until that is no longer possible. When it returns, this process must stop.
     pub async fn keep(&self, lead: &Lead) {
-        let mut version = lead.version.clone();
+        let mut stored = lead.stored.clone();
         loop {
             tokio::time::sleep(RETRY).await;
             let asked = Instant::now();
-            match self.renew(lead.epoch, version.clone()).await {
+            match self.renew(lead.epoch, stored.clone()).await {
                 Ok(Renewal::Kept(renewed)) => {
-                    version = renewed;
+                    stored = renewed;
                     lead.renewed(asked);
                 }
                 Ok(Renewal::Lost) => return,
@@ -207,22 +220,22 @@ impl Candidate {
         }
     }
 
-    async fn renew(&self, epoch: i64, version: Option<String>) -> kube::Result<Renewal> {
-        match self.replace(version, epoch).await {
-            Ok(stored) => return Ok(Renewal::Kept(stored.metadata.resource_version)),
+    async fn renew(&self, epoch: i64, stored: Stored) -> kube::Result<Renewal> {
+        match self.replace(stored, epoch).await {
+            Ok(lease) => return Ok(Renewal::Kept(Stored::of(&lease))),
             Err(error) if matches!(code(&error), Some(404 | 409)) => {}
             Err(error) => return Err(error),
         }
         // Somebody touched it, or the answer to an earlier renewal was lost.
         let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else { return Ok(Renewal::Gone) };
+        let stored = Stored::of(&lease);
         let spec = lease.spec.unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity)
             && spec.lease_transitions.map(i64::from) == Some(epoch);
         if !ours {
             return Ok(Renewal::Lost);
         }
-        let stored = self.replace(lease.metadata.resource_version, epoch).await?;
-        Ok(Renewal::Kept(stored.metadata.resource_version))
+        Ok(Renewal::Kept(Stored::of(&self.replace(stored, epoch).await?)))
     }
 
     /// Somebody deleted the Lease, and another may already have looked for it in vain, so this process stops. The next one
@@ -240,7 +253,7 @@ impl Candidate {
 
     /// Makes a Lease that nobody holds, unless there is one.
     async fn put_back(&self, epoch: i64) -> kube::Result<()> {
-        let free = self.lease(None, epoch, None);
+        let free = self.lease(Stored::default(), epoch, None);
         match in_time(self.api.create(&PostParams::default(), &free)).await {
             Err(error) if code(&error) != Some(409) => Err(error),
             _ => Ok(()),
@@ -267,9 +280,14 @@ impl Candidate {
         in_time(self.api.replace(&self.name, &PostParams::default(), &lease)).await.map(drop)
     }
 
-    fn lease(&self, version: Option<String>, epoch: i64, holder: Option<&str>) -> Lease {
+    fn lease(&self, stored: Stored, epoch: i64, holder: Option<&str>) -> Lease {
         Lease {
-            metadata: ObjectMeta { name: Some(self.name.clone()), resource_version: version, ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                uid: stored.uid,
+                resource_version: stored.version,
+                ..ObjectMeta::default()
+            },
             spec: Some(LeaseSpec {
                 holder_identity: holder.map(str::to_owned),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
@@ -285,7 +303,7 @@ impl Candidate {
 /// Whoever was faster has it.
 fn or_somebody_else(epoch: i64, asked: Instant, written: kube::Result<Lease>) -> kube::Result<Attempt> {
     match written {
-        Ok(stored) => Ok(Attempt::Leads(Lead::new(epoch, stored.metadata.resource_version, asked))),
+        Ok(lease) => Ok(Attempt::Leads(Lead::new(epoch, Stored::of(&lease), asked))),
         Err(error) if code(&error) == Some(409) => Ok(Attempt::Waits(RETRY)),
         Err(error) => Err(error),
     }

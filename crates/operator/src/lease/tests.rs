@@ -45,7 +45,9 @@ fn cluster_with(mut lease: Option<Value>, granted: &[i64], flavor: &Value) -> fa
         }
         match (asked.method.as_str(), &lease) {
             ("GET", Some(lease)) => (200, lease.clone()),
-            ("POST", None) | ("PUT", Some(_)) => {
+            // As Kubernetes does: what is replaced and not there is made, unless it is named which one was meant.
+            ("PUT", None) if asked.body["metadata"]["uid"].is_string() => (409, Value::Null),
+            ("POST" | "PUT", None) | ("PUT", Some(_)) => {
                 let mut stored = asked.body.clone();
                 stored["metadata"]["resourceVersion"] = version.to_string().into();
                 lease = Some(stored.clone());
@@ -138,7 +140,7 @@ async fn a_holder_nobody_knows_has_its_time_like_any_other() {
 #[tokio::test]
 async fn a_leader_whose_lease_is_gone_ends_and_leaves_its_number() {
     let cluster = cluster(None, &[]);
-    let lead = Lead::new(8, Some("7".into()), Instant::now());
+    let lead = Lead::new(8, Stored { uid: Some("l".into()), version: Some("7".into()) }, Instant::now());
     candidate(&cluster).keep(&lead).await;
     assert!(lead.check().is_err());
     let written = cluster.asked().into_iter().rfind(|asked| asked.method == "POST").unwrap();
@@ -152,8 +154,8 @@ async fn a_leader_whose_lease_is_gone_ends_and_leaves_its_number() {
 #[test]
 fn a_lead_ends_by_itself() {
     let now = Instant::now();
-    assert!(Lead::new(1, None, now).check().is_ok());
-    let old = Lead::new(1, None, now.checked_sub(RENEW_DEADLINE).unwrap());
+    assert!(Lead::new(1, Stored::default(), now).check().is_ok());
+    let old = Lead::new(1, Stored::default(), now.checked_sub(RENEW_DEADLINE).unwrap());
     assert!(old.check().is_err());
     old.renewed(now);
     assert!(old.check().is_ok());
