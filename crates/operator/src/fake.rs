@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::config::Options;
 use crate::context::Context;
 use crate::health::Health;
-use crate::lease::Lead;
+use crate::lease::{Lead, Stored};
 
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -93,7 +93,7 @@ pub fn context(client: Client) -> Arc<Context> {
     }
     let line = Line::parse_from(["operator", "--agent-image", "agent", "--default-image", "base"]);
     // For longer than any test runs.
-    let lead = Lead::new(1, None, Instant::now() + Duration::from_secs(3600));
+    let lead = Lead::new(1, Stored::default(), Instant::now() + Duration::from_secs(3600));
     let config = line.options.settle().unwrap();
     crate::work(config, client, Clock::new(), lead, "test", &Health::default()).unwrap().1
 }

@@ -6,6 +6,8 @@
 //! granted tell.
 
 mod observed;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,9 +17,11 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
+use odc_api::v1alpha1::DevServerFlavor;
 use odc_core::object::Kind;
 
 use crate::error::{Error, code};
+use crate::follow::Guarded;
 use crate::request::{api, in_time};
 use observed::Observed;
 
@@ -31,17 +35,31 @@ pub const REQUEST_LIMIT: Duration = Duration::from_secs(4);
 /// Servers read at once while looking for the highest epoch, as few as the watches read.
 const PAGE: u32 = 100;
 
+/// Which Lease, in which version. Kubernetes makes a Lease that is replaced and not there, unless the one that was meant is
+/// named.
+#[derive(Clone, Debug, Default)]
+pub struct Stored {
+    uid: Option<String>,
+    version: Option<String>,
+}
+
+impl Stored {
+    fn of(lease: &Lease) -> Self {
+        Self { uid: lease.metadata.uid.clone(), version: lease.metadata.resource_version.clone() }
+    }
+}
+
 /// Proof of leading, for as long as it is renewed.
 #[derive(Clone, Debug)]
 pub struct Lead {
     pub epoch: i64,
-    version: Option<String>,
+    stored: Stored,
     until: Arc<Mutex<Instant>>,
 }
 
 impl Lead {
-    pub(crate) fn new(epoch: i64, version: Option<String>, since: Instant) -> Self {
-        Self { epoch, version, until: Arc::new(Mutex::new(since + RENEW_DEADLINE)) }
+    pub(crate) fn new(epoch: i64, stored: Stored, since: Instant) -> Self {
+        Self { epoch, stored, until: Arc::new(Mutex::new(since + RENEW_DEADLINE)) }
     }
 
     /// Asked before every write. A process that was stopped and goes on finds its time over.
@@ -67,6 +85,7 @@ impl Lead {
 pub struct Candidate {
     api: Api<Lease>,
     servers: Api<DynamicObject>,
+    flavors: Api<Guarded<DevServerFlavor>>,
     name: String,
     identity: String,
 }
@@ -81,8 +100,7 @@ enum Attempt {
 
 /// What came of a renewal.
 enum Renewal {
-    /// In this version.
-    Kept(Option<String>),
+    Kept(Stored),
     /// Somebody else holds it.
     Lost,
     /// Nobody does: it is not there.
@@ -94,6 +112,7 @@ impl Candidate {
         Self {
             api: Api::namespaced(client.clone(), namespace),
             servers: api(client, Kind::DevServer, None),
+            flavors: Api::all(client.clone()),
             name: name.to_owned(),
             identity,
         }
@@ -117,10 +136,10 @@ impl Candidate {
 
     async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else { return self.make(observed).await };
+        let stored = Stored::of(&lease);
         let spec = lease.spec.unwrap_or_default();
-        let version = lease.metadata.resource_version;
         let epoch = spec.lease_transitions.map(i64::from).filter(|epoch| *epoch > 0);
-        observed.note(version.as_deref(), Instant::now());
+        observed.note(stored.version.as_deref(), Instant::now());
         observed.led(epoch.unwrap_or(0));
         let held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
         let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
@@ -132,10 +151,10 @@ impl Candidate {
             observed.led(self.highest_stored().await?);
         }
         let (epoch, asked) = (observed.next(), Instant::now());
-        or_somebody_else(epoch, asked, self.replace(version, epoch).await)
+        or_somebody_else(epoch, asked, self.replace(stored, epoch).await)
     }
 
-    /// There is no Lease: this is a new cluster, or somebody deleted it. What was granted tells which.
+    /// There is no Lease: this is a new cluster, or somebody deleted it. What leaders wrote tells which.
     async fn make(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         observed.note(None, Instant::now());
         let mut left = observed.left_without(Instant::now());
@@ -148,11 +167,11 @@ impl Candidate {
             return Ok(Attempt::Waits(left));
         }
         let (epoch, asked) = (observed.next(), Instant::now());
-        let fresh = self.lease(None, epoch, Some(&self.identity));
+        let fresh = self.lease(Stored::default(), epoch, Some(&self.identity));
         or_somebody_else(epoch, asked, in_time(self.api.create(&PostParams::default(), &fresh)).await)
     }
 
-    /// The highest epoch of everything that was ever granted and is still there, asked of the API server itself. Objects that
+    /// The highest epoch of everything that was granted and is still there, asked of the API server itself. Objects that
     /// cannot be read count too.
     async fn highest_stored(&self) -> kube::Result<i64> {
         let mut highest = 0;
@@ -163,25 +182,32 @@ impl Candidate {
             highest = epochs.fold(highest, i64::max);
             match listed.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
-                None => return Ok(highest),
+                None => break,
             }
         }
+        // Nothing was granted, but the flavors were told how much of them there is: somebody led.
+        if highest == 0 && self.was_anything_told().await? { Ok(1) } else { Ok(highest) }
     }
 
-    async fn replace(&self, version: Option<String>, epoch: i64) -> kube::Result<Lease> {
-        let lease = self.lease(version, epoch, Some(&self.identity));
+    async fn was_anything_told(&self) -> kube::Result<bool> {
+        let flavors = in_time(self.flavors.list(&ListParams::default())).await?;
+        Ok(flavors.iter().any(|flavor| flavor.0.as_ref().is_ok_and(|flavor| flavor.status.is_some())))
+    }
+
+    async fn replace(&self, stored: Stored, epoch: i64) -> kube::Result<Lease> {
+        let lease = self.lease(stored, epoch, Some(&self.identity));
         in_time(self.api.replace(&self.name, &PostParams::default(), &lease)).await
     }
 
     /// Renews until that is no longer possible. When it returns, this process must stop.
     pub async fn keep(&self, lead: &Lead) {
-        let mut version = lead.version.clone();
+        let mut stored = lead.stored.clone();
         loop {
             tokio::time::sleep(RETRY).await;
             let asked = Instant::now();
-            match self.renew(lead.epoch, version.clone()).await {
+            match self.renew(lead.epoch, stored.clone()).await {
                 Ok(Renewal::Kept(renewed)) => {
-                    version = renewed;
+                    stored = renewed;
                     lead.renewed(asked);
                 }
                 Ok(Renewal::Lost) => return,
@@ -194,22 +220,22 @@ impl Candidate {
         }
     }
 
-    async fn renew(&self, epoch: i64, version: Option<String>) -> kube::Result<Renewal> {
-        match self.replace(version, epoch).await {
-            Ok(stored) => return Ok(Renewal::Kept(stored.metadata.resource_version)),
+    async fn renew(&self, epoch: i64, stored: Stored) -> kube::Result<Renewal> {
+        match self.replace(stored, epoch).await {
+            Ok(lease) => return Ok(Renewal::Kept(Stored::of(&lease))),
             Err(error) if matches!(code(&error), Some(404 | 409)) => {}
             Err(error) => return Err(error),
         }
         // Somebody touched it, or the answer to an earlier renewal was lost.
         let Some(lease) = in_time(self.api.get_opt(&self.name)).await? else { return Ok(Renewal::Gone) };
+        let stored = Stored::of(&lease);
         let spec = lease.spec.unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity)
             && spec.lease_transitions.map(i64::from) == Some(epoch);
         if !ours {
             return Ok(Renewal::Lost);
         }
-        let stored = self.replace(lease.metadata.resource_version, epoch).await?;
-        Ok(Renewal::Kept(stored.metadata.resource_version))
+        Ok(Renewal::Kept(Stored::of(&self.replace(stored, epoch).await?)))
     }
 
     /// Somebody deleted the Lease, and another may already have looked for it in vain, so this process stops. The next one
@@ -227,7 +253,7 @@ impl Candidate {
 
     /// Makes a Lease that nobody holds, unless there is one.
     async fn put_back(&self, epoch: i64) -> kube::Result<()> {
-        let free = self.lease(None, epoch, None);
+        let free = self.lease(Stored::default(), epoch, None);
         match in_time(self.api.create(&PostParams::default(), &free)).await {
             Err(error) if code(&error) != Some(409) => Err(error),
             _ => Ok(()),
@@ -254,9 +280,14 @@ impl Candidate {
         in_time(self.api.replace(&self.name, &PostParams::default(), &lease)).await.map(drop)
     }
 
-    fn lease(&self, version: Option<String>, epoch: i64, holder: Option<&str>) -> Lease {
+    fn lease(&self, stored: Stored, epoch: i64, holder: Option<&str>) -> Lease {
         Lease {
-            metadata: ObjectMeta { name: Some(self.name.clone()), resource_version: version, ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                uid: stored.uid,
+                resource_version: stored.version,
+                ..ObjectMeta::default()
+            },
             spec: Some(LeaseSpec {
                 holder_identity: holder.map(str::to_owned),
                 lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
@@ -272,156 +303,8 @@ impl Candidate {
 /// Whoever was faster has it.
 fn or_somebody_else(epoch: i64, asked: Instant, written: kube::Result<Lease>) -> kube::Result<Attempt> {
     match written {
-        Ok(stored) => Ok(Attempt::Leads(Lead::new(epoch, stored.metadata.resource_version, asked))),
+        Ok(lease) => Ok(Attempt::Leads(Lead::new(epoch, Stored::of(&lease), asked))),
         Err(error) if code(&error) == Some(409) => Ok(Attempt::Waits(RETRY)),
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::fake::{self, Asked};
-
-    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/odc-system/leases";
-
-    /// An API server that has this Lease, or none, and servers granted by these epochs, of which it gives one at a time.
-    fn cluster(mut lease: Option<Value>, granted: &[i64]) -> fake::Fake {
-        let granted: Vec<Value> = granted.iter().map(|epoch| json!({"epoch": epoch})).collect();
-        let mut version = 10;
-        fake::answering(move |asked: &Asked| {
-            version += 1;
-            if !asked.path.starts_with(LEASE) {
-                let page: usize = asked.query("continue").map_or(0, |token| token.parse().unwrap());
-                let items: Vec<Value> = granted
-                    .iter()
-                    .skip(page)
-                    .take(1)
-                    .map(|admission| {
-                        json!({
-                    "apiVersion": "odc.dev/v1alpha1", "kind": "DevServer", "metadata": {"name": "a"},
-                    "spec": "nobody can read it", "status": {"admission": admission}})
-                    })
-                    .collect();
-                let more = (page + 1 < granted.len()).then(|| (page + 1).to_string());
-                return (
-                    200,
-                    json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServerList", "items": items,
-                    "metadata": {"continue": more}}),
-                );
-            }
-            match (asked.method.as_str(), &lease) {
-                ("GET", Some(lease)) => (200, lease.clone()),
-                ("POST", None) | ("PUT", Some(_)) => {
-                    let mut stored = asked.body.clone();
-                    stored["metadata"]["resourceVersion"] = version.to_string().into();
-                    lease = Some(stored.clone());
-                    (201, stored)
-                }
-                ("POST", Some(_)) => (409, Value::Null),
-                _ => (404, Value::Null),
-            }
-        })
-    }
-
-    fn lease(holder: Option<&str>, epoch: Option<i64>) -> Value {
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "odc-operator", "resourceVersion": "7"},
-            "spec": {"holderIdentity": holder, "leaseTransitions": epoch, "leaseDurationSeconds": 15}})
-    }
-
-    fn candidate(cluster: &fake::Fake) -> Candidate {
-        Candidate::new(&cluster.client, "odc-system", "odc-operator", "us".into())
-    }
-
-    fn long_ago() -> Instant {
-        Instant::now().checked_sub(DURATION).unwrap()
-    }
-
-    fn number(attempt: Attempt) -> i64 {
-        match attempt {
-            Attempt::Leads(lead) => lead.epoch,
-            Attempt::Waits(left) => panic!("it waits for {left:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn the_first_leader_of_a_cluster_waits_for_nobody() {
-        let cluster = cluster(None, &[]);
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap()), 1);
-    }
-
-    #[tokio::test]
-    async fn a_deleted_lease_does_not_set_the_number_back() {
-        let cluster = cluster(None, &[3, 9, 4]);
-        let mut observed = Observed::default();
-        // Whoever granted that may still lead.
-        let first = candidate(&cluster).try_acquire(&mut observed).await.unwrap();
-        assert!(matches!(first, Attempt::Waits(_)), "{first:?}");
-        let mut observed = Observed::default();
-        observed.note(None, long_ago());
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 10);
-    }
-
-    #[tokio::test]
-    async fn who_knew_the_number_before_the_lease_was_deleted_still_does() {
-        let cluster = cluster(None, &[3]);
-        let mut observed = Observed::default();
-        observed.led(12);
-        observed.note(None, long_ago());
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 13);
-    }
-
-    #[tokio::test]
-    async fn the_number_of_a_lease_is_believed_unless_it_has_none() {
-        for (stored, expect) in [(Some(5), 6), (None, 10), (Some(0), 10), (Some(-3), 10)] {
-            let cluster = cluster(Some(lease(None, stored)), &[9]);
-            let attempt = candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap();
-            assert_eq!(number(attempt), expect, "{stored:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_holder_nobody_knows_has_its_time_like_any_other() {
-        let cluster = cluster(Some(lease(Some("???"), Some(5))), &[]);
-        let mut observed = Observed::default();
-        let first = candidate(&cluster).try_acquire(&mut observed).await.unwrap();
-        assert!(matches!(first, Attempt::Waits(_)), "{first:?}");
-        let mut observed = Observed::default();
-        observed.note(Some("7"), long_ago());
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut observed).await.unwrap()), 6);
-    }
-
-    #[tokio::test]
-    async fn a_leader_whose_lease_is_gone_ends_and_leaves_its_number() {
-        let cluster = cluster(None, &[]);
-        let lead = Lead::new(8, Some("7".into()), Instant::now());
-        candidate(&cluster).keep(&lead).await;
-        assert!(lead.check().is_err());
-        let written = cluster.asked().into_iter().rfind(|asked| asked.method == "POST").unwrap();
-        assert_eq!(
-            (&written.body["spec"]["leaseTransitions"], &written.body["spec"]["holderIdentity"]),
-            (&json!(8), &Value::Null)
-        );
-        assert_eq!(number(candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap()), 9);
-    }
-
-    #[test]
-    fn a_lead_ends_by_itself() {
-        let now = Instant::now();
-        assert!(Lead::new(1, None, now).check().is_ok());
-        let old = Lead::new(1, None, now.checked_sub(RENEW_DEADLINE).unwrap());
-        assert!(old.check().is_err());
-        old.renewed(now);
-        assert!(old.check().is_ok());
-        old.end();
-        assert!(old.check().is_err());
-    }
-
-    #[test]
-    fn a_request_ends_before_the_next_leader_begins() {
-        assert!(REQUEST_LIMIT < DURATION.checked_sub(RENEW_DEADLINE).unwrap());
     }
 }
