@@ -259,8 +259,9 @@ impl Sort {
     }
 }
 
-/// Everything that can happen, in every order. Says how many states there are.
-fn explore(all: &[Happens], events: usize) -> usize {
+/// Everything that can happen, in every order. Says how many states there are. Whether anybody is delayed by somebody who
+/// starts first costs as much as all the rest.
+fn explore(all: &[Happens], events: usize, undelayed: bool) -> usize {
     let mut cases = vec![(Case::begin(), Vec::new())];
     let mut known = BTreeSet::new();
     for event in 0..events {
@@ -269,7 +270,7 @@ fn explore(all: &[Happens], events: usize) -> usize {
             for happens in all {
                 let Some(mut after) = case.after(*happens) else { continue };
                 let history = [history.as_slice(), &[*happens]].concat();
-                let lived = after.harness.live(Also { second: false, undelayed: true });
+                let lived = after.harness.live(Also { second: false, undelayed });
                 let is_new = lived.and_then(|plan| {
                     let is_new = known.insert(after.key());
                     if is_new { after.check(&plan).map(|()| true) } else { Ok(false) }
@@ -289,25 +290,25 @@ fn explore(all: &[Happens], events: usize) -> usize {
 
 #[test]
 fn nothing_goes_wrong_in_a_small_world_whatever_happens() {
-    assert!(explore(PLAIN, events().0) > 1_000);
+    assert!(explore(PLAIN, events().0, false) > 1_000);
 }
 
 #[test]
 fn nothing_goes_wrong_whatever_happens_to_nodes() {
-    assert!(explore(NODES, events().1) > 500);
+    assert!(explore(NODES, events().1, true) > 500);
 }
 
 #[test]
 fn nothing_goes_wrong_whoever_is_urgent() {
-    assert!(explore(URGENCY, events().1) > 500);
+    assert!(explore(URGENCY, events().1, true) > 500);
 }
 
 #[test]
 fn nothing_goes_wrong_whatever_is_booked() {
-    assert!(explore(BOOKINGS, events().1) > 500);
+    assert!(explore(BOOKINGS, events().1, true) > 500);
 }
 
 #[test]
 fn nothing_goes_wrong_whoever_borrows() {
-    assert!(explore(QUOTAS, events().1) > 500);
+    assert!(explore(QUOTAS, events().1, true) > 500);
 }
