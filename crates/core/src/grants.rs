@@ -16,6 +16,7 @@ mod fit;
 pub(crate) mod fixtures;
 mod grant;
 pub mod outlook;
+mod overdraft;
 mod planner;
 #[cfg(test)]
 mod properties;

@@ -64,16 +64,13 @@ pub(super) fn waiting(server: &Server, standing: Standing<'_>, now: Timestamp) -
         booking: server.booking().cloned(),
         ..kept(server)
     };
-    match before.filter(|before| before.position == new.position && before.eta == eta && before.reason == reason) {
-        Some(before) => {
-            let (planned, message) = (before.planned.clone(), before.message.clone());
-            Admission { eta, reason, planned, message, ..new }
-        }
-        None => {
-            let message = Some(Sentence::start_of(standing.message));
-            Admission { eta, reason, planned: standing.planned, message, ..new }
-        }
-    }
+    let same =
+        before.filter(|before| before.position == new.position && before.eta == eta && before.reason == reason);
+    let (planned, message) = match same {
+        Some(before) => (before.planned.clone(), before.message.clone()),
+        None => (standing.planned, Some(Sentence::start_of(standing.message))),
+    };
+    Admission { eta, reason, planned, message, ..new }
 }
 
 /// When it is expected to start. What was said before stays as long as it is still about right: nobody plans by

@@ -84,6 +84,11 @@ impl<'a> Grant<'a> {
         self.attached.used(pod)
     }
 
+    /// Whether no pod has anything of it yet.
+    pub fn is_unbound(&self) -> bool {
+        self.slots.iter().all(|slot| slot.missing.is_some() && slot.outgoing.is_none())
+    }
+
     /// Which of two grants of the same room stands: that of the earlier leader, then the earlier one, then by place.
     pub fn precedence(&self) -> impl Ord + use<'a> {
         let granted = self.admission.granted_at.as_ref().map_or(i64::MIN, |at| at.0.as_second());

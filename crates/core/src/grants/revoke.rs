@@ -7,8 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::{Reason, Sentence};
 
 use super::grant::{Grant, Pods, Slot};
+use super::overdraft::Overdraft;
 use super::room::Room;
-use super::{Facts, Fingerprint, Policy, Refusal, Server, due, fit};
+use super::{Facts, Fingerprint, Holder, Policy, Refusal, Server, due, fit};
 use crate::amounts::Amounts;
 use crate::plan::Again;
 use crate::seen::Pod;
@@ -34,7 +35,7 @@ pub(super) struct Held<'a> {
 }
 
 /// Why a grant cannot be kept.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum Cause<'a> {
     /// The node does not exist any more.
     Gone(&'a str),
@@ -46,6 +47,8 @@ pub(super) enum Cause<'a> {
     Crowded(&'a str),
     /// It names more or fewer nodes than the server has: somebody else wrote it.
     Misfit,
+    /// Another leader granted from the same quota at the same time.
+    Overdrawn(Holder),
     /// It gave way to somebody with a better right.
     GaveWay,
 }
@@ -76,8 +79,16 @@ pub(super) fn review<'a>(world: &'a Facts<'a>, policy: &Policy, now: Timestamp) 
         }
     }
     unproven.sort_by_key(Grant::precedence);
+    let mut overdraft = Overdraft::default();
+    review.kept.iter().for_each(|kept| overdraft.charge(kept.server));
     for grant in &unproven {
-        review.keep_if_it_fits(grant);
+        match overdraft.overdrawn(grant.server, &world.accounts).filter(|_| grant.is_unbound()) {
+            Some(holder) => drop(review.revoked.insert(&grant.server.uid, Cause::Overdrawn(holder))),
+            None => review.keep_if_it_fits(grant),
+        }
+        if !review.revoked.contains_key(grant.server.uid.as_str()) {
+            overdraft.charge(grant.server);
+        }
     }
     review
 }
@@ -198,6 +209,7 @@ impl Cause<'_> {
         match self {
             Self::Gone(_) | Self::Lost(_) => Reason::NodeLost,
             Self::Refused { .. } | Self::Crowded(_) | Self::Misfit => Reason::Unschedulable,
+            Self::Overdrawn(_) => Reason::QuotaExceeded,
             Self::GaveWay => Reason::Preempted,
         }
     }
@@ -210,6 +222,8 @@ impl Cause<'_> {
             Self::Refused { node, pod } => format!("Node {node} did not take the pod: {}.", words(pod)),
             Self::Crowded(node) => format!("Others took the room on node {node} before the server could start there."),
             Self::Misfit => "Its grant was not of its size.".to_owned(),
+            Self::Overdrawn(Holder::User(name)) => format!("The quota of user {name} was used up at the same time."),
+            Self::Overdrawn(Holder::Team(name)) => format!("The quota of team {name} was used up at the same time."),
             Self::GaveWay => "It gave way to somebody with a better right and is back in its old place.".to_owned(),
         }
     }

@@ -13,11 +13,17 @@ pub(super) struct Promised {
     stakes: BTreeMap<u32, (usize, Stake)>,
     /// Until when those granted in the last plan were to stay.
     granted: BTreeMap<u32, i64>,
+    /// What was promised came from an earlier world.
+    inherited: bool,
+    changes: Changes,
+}
+
+/// What happened since the last plan that can delay somebody.
+#[derive(Clone, Copy, Debug, Default)]
+struct Changes {
     shrank: bool,
     extended: bool,
     ruled: bool,
-    /// What was promised came from an earlier world.
-    inherited: bool,
 }
 
 /// What is kept for a server that waits.
@@ -90,15 +96,15 @@ impl Cause {
 
 impl Promised {
     pub fn capacity_shrank(&mut self) {
-        self.shrank = true;
+        self.changes.shrank = true;
     }
 
     pub fn somebody_stays_longer(&mut self) {
-        self.extended = true;
+        self.changes.extended = true;
     }
 
     pub fn rules_changed(&mut self) {
-        self.ruled = true;
+        self.changes.ruled = true;
     }
 
     /// Until when a server was granted its nodes, if that was the last plan's.
@@ -158,11 +164,11 @@ impl Promised {
                 if start.is_none_or(|start| start > from.max(now)) {
                     let why = if self.inherited {
                         Cause::Inherited
-                    } else if self.extended {
+                    } else if self.changes.extended {
                         Cause::Extended
-                    } else if self.shrank {
+                    } else if self.changes.shrank {
                         Cause::LessCapacity
-                    } else if self.ruled {
+                    } else if self.changes.ruled {
                         Cause::Rules
                     } else if overtaken {
                         Cause::Overtaken
@@ -184,7 +190,7 @@ impl Promised {
             }
         }
         (self.stakes, self.granted) = (known, granted);
-        (self.shrank, self.extended, self.ruled, self.inherited) = (false, false, false, false);
+        (self.inherited, self.changes) = (false, Changes::default());
         moved
     }
 }

@@ -163,3 +163,27 @@ fn for_whom_nodes_are_kept_quota_is_kept_too() {
     );
     check(after, &[]);
 }
+
+/// Ada may have two devices and was granted three, the last two of them by two leaders at once.
+fn overdrawn(epochs: [i64; 3]) -> Cluster {
+    let mut cluster = Cluster::new([gpu_node("n1", 8)])
+        .user_quota("ada", Quota { devices: Some(2), ..Quota::default() })
+        .server("first", |server| server.granted(1, &["n1"]))
+        .server("second", |server| server.granted(1, &["n1"]))
+        .server("third", |server| server.granted(1, &["n1"]));
+    for (server, epoch) in cluster.servers.iter_mut().zip(epochs) {
+        server.admission.as_mut().unwrap().epoch = epoch;
+    }
+    cluster
+}
+
+#[test]
+fn a_quota_that_two_leaders_gave_from_is_taken_back_before_pods_have_it() {
+    let message = "The quota of user ada was used up at the same time.";
+    let after = check(overdrawn([1, 1, 2]), &[&format!("revoke third #1 QuotaExceeded: {message}")]);
+    // It waits for its turn like everybody else.
+    assert!(after.servers[2].admission.as_ref().unwrap().nodes.is_empty());
+    // Of one leader it is a quota that was lowered, and what a pod has already nobody takes away.
+    check(overdrawn([1, 1, 1]), &[]);
+    check(overdrawn([1, 1, 2]).server_pod("third", 0, 1, |pod| pod.node = Some("n1".into())), &[]);
+}
