@@ -49,7 +49,6 @@ fn policy(dice: &mut Dice) -> Policy {
         depth: *dice.pick(&[2, 6, 6, 100]).unwrap(),
         ageing: *dice.pick(&[3_600, 24 * 3_600]).unwrap(),
         half_life: *dice.pick(&[7_200, 7 * 24 * 3_600]).unwrap(),
-        least_run: *dice.pick(&[0, 600]).unwrap(),
         most_preemptions: *dice.pick(&[1, 3]).unwrap(),
         ..Policy::default()
     }
