@@ -97,12 +97,12 @@ mod tests {
         pod
     }
 
-    fn by_server(server: &str) -> Option<Holder> {
-        Some(Holder::Server(server.into()))
+    fn by_server(server: &str) -> Holder {
+        Holder::Server(server.into())
     }
 
-    fn by_pod(pod: &str) -> Option<Holder> {
-        Some(Holder::Pod(pod.into()))
+    fn by_pod(pod: &str) -> Holder {
+        Holder::Pod(pod.into())
     }
 
     fn among(server: &DevServer, others: &[&DevServer]) -> Option<Holder> {
@@ -113,13 +113,13 @@ mod tests {
     fn first_come_first_served_until_somebody_has_it() {
         let early = server("early", "2026-01-01T00:00:00Z");
         let late = server("late", "2026-01-02T00:00:00Z");
-        assert_eq!(among(&late, &[&early]), by_server("early"));
+        assert_eq!(among(&late, &[&early]), Some(by_server("early")));
         assert_eq!(among(&early, &[&late]), None);
         let late = with_grant(late);
-        assert_eq!(among(&early, &[&late]), by_server("late"));
+        assert_eq!(among(&early, &[&late]), Some(by_server("late")));
         assert_eq!(among(&late, &[&early]), None);
         let early = with_grant(early);
-        assert_eq!(among(&late, &[&early]), by_server("early"));
+        assert_eq!(among(&late, &[&early]), Some(by_server("early")));
         assert_eq!(among(&early, &[&late]), None);
     }
 
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(among(&late, &[&early.clone().desired(Desired::Hibernated)]), None);
         assert_eq!(among(&late, &[&early.clone().in_phase(Phase::Expired)]), None);
         // Ended, but its pods are not gone yet.
-        assert_eq!(among(&late, &[&with_grant(early.in_phase(Phase::Failed))]), by_server("early"));
+        assert_eq!(among(&late, &[&with_grant(early.in_phase(Phase::Failed))]), Some(by_server("early")));
     }
 
     #[test]
@@ -139,14 +139,14 @@ mod tests {
         let early = server("early", "2026-01-01T00:00:00Z");
         let pod = pod_of("early");
         // Its server was deleted, or nobody can read it any more.
-        assert_eq!(holder("home", &late, &[], &[&pod]), by_pod("early-0"));
+        assert_eq!(holder("home", &late, &[], &[&pod]), Some(by_pod("early-0")));
         // It is queued again because its node was lost, and even came later.
         let first = server("first", "2025-01-01T00:00:00Z");
-        assert_eq!(holder("home", &first, &[&early], &[&pod]), by_pod("early-0"));
+        assert_eq!(holder("home", &first, &[&early], &[&pod]), Some(by_pod("early-0")));
         // A grant settles nothing while the pod is there.
-        assert_eq!(holder("home", &with_grant(first), &[&early], &[&pod]), by_pod("early-0"));
+        assert_eq!(holder("home", &with_grant(first), &[&early], &[&pod]), Some(by_pod("early-0")));
         // While the server has it by right, it is the one to talk to.
-        assert_eq!(holder("home", &late, &[&with_grant(early.clone())], &[&pod]), by_server("early"));
+        assert_eq!(holder("home", &late, &[&with_grant(early.clone())], &[&pod]), Some(by_server("early")));
         // One's own pod is in nobody's way but that of others.
         assert_eq!(holder("home", &early, &[], &[&pod]), None);
         assert_eq!(holder("data", &late, &[], &[&pod]), None);

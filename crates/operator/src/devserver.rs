@@ -69,11 +69,11 @@ async fn tell_obstacle(server: &DevServer, ctx: &Context, uid: &str, error: &Err
     if !again {
         return;
     }
-    if let Some(status) = decide(server, ctx, None).status {
-        if let Err(other) = report::status(ctx, server, own_part(status), Manager::Driver).await {
-            // The obstacle itself is being reported; that this cannot be told either is no news.
-            tracing::debug!(error = &other as &dyn std::error::Error, "an obstacle was not told");
-        }
+    if let Some(status) = decide(server, ctx, None).status
+        && let Err(other) = report::status(ctx, server, own_part(status), Manager::Driver).await
+    {
+        // The obstacle itself is being reported; that this cannot be told either is no news.
+        tracing::debug!(error = &other as &dyn std::error::Error, "an obstacle was not told");
     }
 }
 

@@ -268,7 +268,7 @@ mod tests {
 
     fn told(words: &RefCell<Vec<String>>) -> Copy<impl Fn(News<'_, ConfigMap>)> {
         let (_, writer) = reflector::store();
-        let (own, writes) = own();
+        let (own, ours) = own();
         let uid = |object: &ConfigMap| object.metadata.uid.clone().unwrap_or_default();
         let tell = move |news: News<'_, ConfigMap>| {
             words.borrow_mut().push(match news {
@@ -278,7 +278,7 @@ mod tests {
                 News::UnreadableGone((_, name)) => format!("{name} unreadable gone"),
             });
         };
-        Copy { reflection: Reflection::new(writer, writes.lists, tell), own }
+        Copy { reflection: Reflection::new(writer, ours.lists, tell), own }
     }
 
     impl<T: Fn(News<'_, ConfigMap>)> Copy<T> {

@@ -179,11 +179,11 @@ mod tests {
 
     /// An API server that has a server of this uid, and answers writes with these codes, one after the other.
     fn cluster(uid: &'static str, codes: &[u16]) -> Fake {
-        let mut codes = codes.to_vec().into_iter();
+        let mut codes = std::collections::VecDeque::from(codes.to_vec());
         fake::answering(move |asked: &Asked| {
             let there = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServer",
                 "metadata": {"name": "box", "namespace": "dev-ada", "uid": uid, "generation": 1, "resourceVersion": "7"}});
-            (if asked.is_write() { codes.next().unwrap() } else { 200 }, there)
+            (if asked.is_write() { codes.pop_front().unwrap() } else { 200 }, there)
         })
     }
 

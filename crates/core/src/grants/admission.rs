@@ -64,8 +64,7 @@ pub(super) fn waiting(server: &Server, standing: Standing<'_>, now: Timestamp) -
         booking: server.booking().cloned(),
         ..kept(server)
     };
-    let same =
-        before.filter(|before| before.position == new.position && before.eta == eta && before.reason == reason);
+    let same = before.filter(|before| before.position == new.position && before.eta == eta && before.reason == reason);
     let (planned, message) = match same {
         Some(before) => (before.planned.clone(), before.message.clone()),
         None => (standing.planned, Some(Sentence::start_of(standing.message))),

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
-use odc_api::v1alpha1::condition::{self, Type};
+use odc_api::v1alpha1::condition::{self, Sentence, Type};
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, Phase};
 use odc_tests::odc;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn until_waiting(stage: &Stage<'_>, name: &str, reason: &str, why: &str) -
         let status = server.status.as_ref().filter(|status| status.phase == Some(Phase::Queued));
         let admission = status.and_then(|status| status.admission.as_ref());
         admission.is_some_and(|admission| {
-            let said = admission.message.as_ref().map(|message| message.as_str());
+            let said = admission.message.as_ref().map(Sentence::as_str);
             admission.reason.as_deref() == Some(reason) && said == Some(why)
         })
     };

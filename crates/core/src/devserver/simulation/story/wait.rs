@@ -31,7 +31,7 @@ impl Cluster {
 
 #[test]
 fn whoever_waits_for_a_first_start_is_cancelled_exactly_at_the_limit() {
-    let cluster = queued().for_a(LIMIT - SECOND);
+    let cluster = queued().for_a(LIMIT.saturating_sub(SECOND));
     cluster.is(Phase::Queued);
     let mut cluster = cluster.for_a(SECOND);
     cluster.is_cancelled_for_waiting();
@@ -55,7 +55,7 @@ fn a_booking_waits_from_its_time_on() {
     let mut cluster = full(DevServer::test());
     let booked = cluster.now.saturating_add(hours(72)).unwrap();
     cluster.edit(|spec| spec.scheduling.not_before = Some(odc_api::time::stored(booked)));
-    let cluster = cluster.for_a(hours(72) + LIMIT - SECOND);
+    let cluster = cluster.for_a(hours(72) + LIMIT.saturating_sub(SECOND));
     cluster.is(Phase::Queued);
     cluster.for_a(SECOND).is_cancelled_for_waiting();
 }
@@ -81,9 +81,9 @@ fn whoever_ran_before_is_never_given_up() {
 
 #[test]
 fn time_in_which_it_could_not_compete_is_not_held_against_it() {
-    let cluster = queued().for_a(LIMIT - hours(1)).after(&Event::FlavorGone).for_a(hours(2));
+    let cluster = queued().for_a(LIMIT.saturating_sub(hours(1))).after(&Event::FlavorGone).for_a(hours(2));
     cluster.is(Phase::Queued).says(Type::Accepted, "False", "UnknownFlavor", "");
-    let mut cluster = cluster.after(&Event::FlavorBack).for_a(LIMIT - hours(1));
+    let mut cluster = cluster.after(&Event::FlavorBack).for_a(LIMIT.saturating_sub(hours(1)));
     cluster.is(Phase::Queued);
     cluster.back(0);
     cluster.settle();
@@ -92,7 +92,7 @@ fn time_in_which_it_could_not_compete_is_not_held_against_it() {
 
 #[test]
 fn of_a_grant_and_the_limit_at_the_same_instant_one_wins() {
-    let mut cluster = queued().for_a(LIMIT - SECOND);
+    let mut cluster = queued().for_a(LIMIT.saturating_sub(SECOND));
     cluster.run_clock_to(cluster.now.saturating_add(SECOND).unwrap());
     let (version, plan) = (cluster.version, cluster.decide());
     assert_eq!(plan.phase, Some(Phase::Cancelled));
