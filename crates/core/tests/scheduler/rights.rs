@@ -30,8 +30,8 @@ impl Harness {
             let weight = account.map_or(1, |account| i64::from(account.weight.max(1)));
             used.map_or(0, |used| used.amount / weight / policy.share_step.saturating_mul(1_000))
         };
-        let lately = self.world.used_by_user(&server.owner, policy.half_life, self.now);
-        let user = share(lately, self.users.get(&server.owner));
+        let alone = self.world.used_by_user(&server.owner, policy.half_life, self.now);
+        let user = share(alone, self.users.get(&server.owner));
         let team = server.team.as_ref().map_or(user, |team| {
             share(self.world.used_by_team(team, policy.half_life, self.now), self.teams.get(team))
         });
@@ -94,7 +94,7 @@ impl Harness {
     /// Nobody with a planned start would start earlier if somebody who was started behind it had not been. `before` is the
     /// world the plan was made from. Where others leave, lend or book, more than this one thing would be another.
     pub fn check_undelayed(&self, before: &World, plan: &Plan) -> Result<(), String> {
-        let is_simple = |plan: &Plan| {
+        let simple = |plan: &Plan| {
             plan.preemptions.is_empty() && plan.booked.is_empty() && plan.grants.iter().all(|grant| !grant.borrowed)
         };
         for grant in plan.grants.iter().filter(|grant| grant.backfilled) {
@@ -103,7 +103,7 @@ impl Harness {
             let rests = Server { state: State::Resting, ..late.clone() };
             without.apply(Event::Server(Box::new(rests)), self.policy.half_life, self.now);
             let other = without.sketch(&self.policy, self.now);
-            if !is_simple(plan) || !is_simple(&other) {
+            if !simple(plan) || !simple(&other) {
                 continue;
             }
             let granted = other.grants.iter().map(|grant| (&grant.id, Some(self.now)));
