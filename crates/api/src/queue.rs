@@ -104,7 +104,7 @@ pub struct Moved {
     /// Absent if nobody knows any more when it starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Time>,
-    /// `Extended`, `LessCapacity`, `Rules`, `Overtaken`, `Rearranged` or `Late`.
+    /// `Extended`, `LessCapacity`, `Rules`, `Overtaken`, `Rearranged`, `Late` or `Inherited`.
     pub reason: String,
     pub message: String,
 }

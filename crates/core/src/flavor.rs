@@ -1,5 +1,7 @@
 //! Flavors: how much of each there is, and whether it can be used.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
 use odc_api::time::stored;
 use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
@@ -9,7 +11,7 @@ use crate::amounts::Amounts;
 use crate::grants::Facts;
 use crate::grants::is_open;
 use crate::grants::room::{Place, Room};
-use crate::scheduler::{has_labels, is_selected};
+use crate::scheduler::is_selected;
 use crate::seen::Runtime;
 
 /// What the nodes of a flavor have, in devices; where it has none, in servers that fit.
@@ -46,7 +48,10 @@ pub fn capacity(flavor: &DevServerFlavor, world: &Facts<'_>) -> Capacity {
     let lacks_runtime = named.is_some() && runtime.is_none();
     let runtime = runtime.unwrap_or(&plain);
     let tolerations: Vec<Toleration> = flavor.spec.tolerations.iter().chain(&runtime.tolerations).cloned().collect();
-    let places = room.all().map(|(_, place)| place).filter(|place| belongs(flavor, runtime, &tolerations, place));
+    let mut selector = flavor.spec.node_selector.clone();
+    selector.extend(runtime.selector.clone());
+    let places = room.all().map(|(_, place)| place);
+    let places = places.filter(|place| belongs(flavor, &selector, &tolerations, place));
     let offered = |share: Share| match flavor.spec.maintenance {
         None if !lacks_runtime => share,
         _ => Share { total: share.total, ..Share::default() },
@@ -122,12 +127,16 @@ fn no_nodes(flavor: &DevServerFlavor) -> String {
     format!("No node{labels} is ready, takes servers{device}: add one, or correct the flavor's node selector.")
 }
 
-/// Whether a node is one of the flavor's.
-fn belongs(flavor: &DevServerFlavor, runtime: &Runtime, tolerations: &[Toleration], place: &Place<'_>) -> bool {
+/// Whether a node is one of the flavor's; labels and tolerations are also those of its runtime.
+fn belongs(
+    flavor: &DevServerFlavor,
+    selector: &BTreeMap<String, String>,
+    tolerations: &[Toleration],
+    place: &Place<'_>,
+) -> bool {
     let device = flavor.spec.device.as_ref();
     is_open(place.node, tolerations)
-        && is_selected(&place.node.labels, &flavor.spec.node_selector)
-        && has_labels(&place.node.labels, &runtime.selector)
+        && is_selected(&place.node.labels, selector)
         && device.is_none_or(|device| place.node.allocatable.device(&device.resource) > 0)
 }
 

@@ -55,5 +55,5 @@ pub use stays::{Given, Promises, Record, Stays};
 pub use watch::Step;
 pub use world::World;
 
-pub(crate) use fit::{has_labels, is_selected};
+pub(crate) use fit::is_selected;
 pub(crate) use taint::{lets_in, would_let_in};

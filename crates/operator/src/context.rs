@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::missing::Missing;
 use crate::queue::Plans;
 use crate::reflect::Own;
-use crate::report::Reporter;
+use crate::report::{Manager, Reporter};
 use crate::unreadable::Refusals;
 
 pub struct Context {
@@ -143,21 +143,34 @@ pub struct Flavors {
 
 /// When the status of each flavor was last written. Two write it, and together they do so at most once a second.
 #[derive(Default)]
-pub struct Turns(Mutex<HashMap<String, Instant>>);
+pub struct Turns(Mutex<HashMap<String, Turn>>);
+
+struct Turn {
+    at: Instant,
+    by: Manager,
+    /// The other one wants to write too.
+    wanted: bool,
+}
 
 impl Turns {
     const PACE: Duration = Duration::from_secs(1);
+    /// So long the turn is kept for whoever was refused it; both look again within a second.
+    const COURTESY: Duration = Duration::from_millis(1_500);
 
     /// Takes the turn to write, or tells how long it is until the next.
-    pub fn take(&self, flavor: &str) -> Result<(), Duration> {
+    pub fn take(&self, flavor: &str, who: Manager) -> Result<(), Duration> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = taken.get(flavor).map_or(Duration::ZERO, |at| Self::PACE.saturating_sub(at.elapsed()));
-        if !left.is_zero() {
-            return Err(left);
+        if let Some(last) = taken.get_mut(flavor) {
+            let pause = Self::PACE + if last.by == who && last.wanted { Self::COURTESY } else { Duration::ZERO };
+            let left = pause.saturating_sub(last.at.elapsed());
+            if !left.is_zero() {
+                last.wanted |= last.by != who;
+                return Err(left);
+            }
         }
         // Those of flavors that are gone are not kept for ever.
-        taken.retain(|_, at| at.elapsed() < Self::PACE);
-        taken.insert(flavor.to_owned(), Instant::now());
+        taken.retain(|_, turn| turn.at.elapsed() < Self::PACE + Self::COURTESY);
+        taken.insert(flavor.to_owned(), Turn { at: Instant::now(), by: who, wanted: false });
         Ok(())
     }
 }
@@ -387,8 +400,11 @@ mod tests {
     #[test]
     fn a_flavor_is_written_once_a_second_by_whoever_comes_first() {
         let turns = Turns::default();
-        assert_eq!(turns.take("gpu"), Ok(()));
-        assert!(turns.take("gpu").is_err_and(|left| left <= Turns::PACE));
-        assert_eq!(turns.take("cpu"), Ok(()));
+        assert_eq!(turns.take("gpu", Manager::Queue), Ok(()));
+        assert!(turns.take("gpu", Manager::Queue).is_err_and(|left| left <= Turns::PACE));
+        assert_eq!(turns.take("cpu", Manager::Queue), Ok(()));
+        // Who was refused comes next, however eager the other one is.
+        assert!(turns.take("gpu", Manager::Driver).is_err_and(|left| left <= Turns::PACE));
+        assert!(turns.take("gpu", Manager::Queue).is_err_and(|left| left > Turns::PACE));
     }
 }

@@ -34,7 +34,7 @@ async fn pass(ctx: &Context) -> Result<(), Error> {
         if flavor.status.as_ref() == Some(&status) {
             continue;
         }
-        if ctx.cluster.flavors.turns.take(name.as_str()).is_ok() {
+        if ctx.cluster.flavors.turns.take(name.as_str(), Manager::Driver).is_ok() {
             // One that cannot be written keeps nobody else from being told.
             result = result.and(write(ctx, &flavor, status).await);
         } else {

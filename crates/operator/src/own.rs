@@ -43,7 +43,7 @@ impl Copied for Team {
     }
 }
 
-/// Rarely written, and by nobody twice in a row: the watch is soon enough.
+/// Rarely written: the watch is soon enough, and where it is not the write is done again.
 impl Copied for DevServerUser {
     fn lists(_: &Context) -> u64 {
         0

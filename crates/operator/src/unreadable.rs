@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::error_boundary::InvalidObject;
 use odc_api::time::stored;
-use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
+use odc_api::v1alpha1::condition::{self, Reason, Sentence, Status, Type};
 use odc_core::object::Kind;
 use serde_json::json;
 
@@ -74,13 +74,15 @@ pub fn object(ctx: &Context, kind: &'static str, bad: &InvalidObject) {
 pub fn server(ctx: &Arc<Context>, bad: &InvalidObject) {
     object(ctx, "DevServer", bad);
     let message = format!("It cannot be read: {}. Correct it, or delete it and create it anew.", bad.error);
-    refuse(ctx, &bad.metadata, message);
+    refuse(ctx, &bad.metadata, &message);
 }
 
-pub fn refuse(ctx: &Arc<Context>, server: &ObjectMeta, message: String) {
+pub fn refuse(ctx: &Arc<Context>, server: &ObjectMeta, message: &str) {
     let ObjectMeta { namespace: Some(namespace), name: Some(name), uid: Some(uid), generation, .. } = server else {
         return;
     };
+    // As it will be stored, so that it is known again.
+    let message = Sentence::start_of(message).to_string();
     let refusal = Refusal { namespace: namespace.clone(), name: name.clone(), generation: *generation, message };
     if ctx.refusals.add(uid, refusal) {
         let (ctx, uid) = (ctx.clone(), uid.clone());

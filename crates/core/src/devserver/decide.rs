@@ -267,7 +267,7 @@ impl<'a> Decision<'a> {
                 let until = Duration::try_from(self.now.duration_until(booked.0)).unwrap_or_default();
                 let admission = self.stored().and_then(|status| status.admission.as_ref());
                 let booking = admission.and_then(|admission| admission.booking.as_ref());
-                let promised = booking.is_some_and(|booking| booking.from == *booked);
+                let promised = booking.is_some_and(|booking| booking.from.0.as_second() == booked.0.as_second());
                 (Outlook::new(Phase::Queued, Reason::Booked, describe::booked(promised).into()), Again::After(until))
             }
             (None, None) => {

@@ -44,7 +44,7 @@ pub struct Server {
     pub admission: Option<Admission>,
     /// Its place in the queue counts from here.
     pub since: Timestamp,
-    /// At most the ceiling of its team.
+    /// At most the ceiling of its user and team.
     pub priority: Priority,
     pub preemptible: bool,
     /// The time it is booked for.
@@ -129,8 +129,8 @@ impl Server {
     pub(super) fn booking(&self) -> Option<&Booking> {
         let booking = self.admission.as_ref()?.booking.as_ref()?;
         let from = self.not_before.filter(|from| from.as_second() == booking.from.0.as_second())?;
-        let until = |lifetime| from.saturating_add(lifetime).unwrap_or(Timestamp::MAX);
-        self.lifetime.is_none_or(|lifetime| until(lifetime) <= booking.until.0).then_some(booking)
+        let until = |lifetime| from.saturating_add(lifetime).unwrap_or(Timestamp::MAX).as_second();
+        self.lifetime.is_none_or(|lifetime| until(lifetime) <= booking.until.0.as_second()).then_some(booking)
     }
 
     /// When it has to begin to stop for somebody with a better right.

@@ -1,6 +1,6 @@
 //! What of a plan still holds when some of it could not be carried out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::{Decision, Facts, Server, What};
 
@@ -17,11 +17,14 @@ pub fn independent(decisions: Vec<Decision>, stuck: &BTreeSet<String>, facts: &F
     if stuck.is_empty() {
         return decisions;
     }
-    let of = |uid: &str| facts.servers.iter().copied().find(|server| server.uid == uid);
-    let stuck: Vec<&Server> = stuck.iter().filter_map(|uid| of(uid)).collect();
+    let by_uid: HashMap<&str, &Server> = facts.servers.iter().map(|server| (server.uid.as_str(), *server)).collect();
+    // Who only leaves the queue has nothing to give back.
+    let stuck = stuck.iter().filter_map(|uid| by_uid.get(uid.as_str()).copied());
+    let stuck: Vec<&Server> = stuck.filter(|server| server.is_granted()).collect();
     let shares = |decision: &Decision, other: &Server| {
         let held = other.admission.as_ref().map(|admission| admission.nodes.as_slice()).unwrap_or_default();
-        let same_team = of(&decision.uid).is_some_and(|server| server.team.is_some() && server.team == other.team);
+        let team = by_uid.get(decision.uid.as_str()).and_then(|server| server.team.as_ref());
+        let same_team = team.is_some() && team == other.team.as_ref();
         same_team
             || decision.namespace == other.namespace
             || decision.admission.nodes.iter().any(|node| held.contains(node))
@@ -66,5 +69,13 @@ mod tests {
         assert_eq!(left, expect);
         let grants = |decisions: &[Decision]| decisions.iter().filter(|decision| decision.what == What::Grant).count();
         assert!(grants(&all) == 3 && (1..3).contains(&grants(&left)), "{left:?}");
+    }
+
+    #[test]
+    fn who_only_leaves_the_queue_keeps_nobody_from_anything() {
+        let mut cluster = turnover();
+        cluster.servers[0].admission = None;
+        let all = cluster.plan().decisions;
+        assert_eq!(independent(all.clone(), &["uid-leaves".to_owned()].into(), &cluster.world()), all);
     }
 }

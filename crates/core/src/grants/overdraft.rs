@@ -7,6 +7,9 @@ use super::queue::limits;
 use super::{Accounts, Holder, Server};
 use crate::scheduler::Limits;
 
+/// For how many seconds grants of two leaders can cross.
+const OVERLAP: u64 = 60;
+
 /// What users and teams hold, as far as grants were looked at.
 #[derive(Default)]
 pub(super) struct Overdraft<'a>(BTreeMap<Holder, Vec<&'a Server>>);
@@ -29,8 +32,9 @@ impl<'a> Overdraft<'a> {
                 Holder::Team(name) => accounts.teams.get(name),
             };
             let held = self.0.get(holder).map(Vec::as_slice).unwrap_or_default();
-            let by_another = held.iter().any(|other| epoch(other) != epoch(server));
-            by_another && account.is_some_and(|account| is_above(&limits(&account.quota), held, server))
+            let by_another = |other: &&Server| epoch(other) != epoch(server) && is_of_the_same_time(other, server);
+            held.iter().any(by_another)
+                && account.is_some_and(|account| is_above(&limits(&account.quota), held, server))
         })
     }
 }
@@ -41,6 +45,12 @@ fn is_lent(server: &Server) -> bool {
 
 fn epoch(server: &Server) -> Option<i64> {
     server.admission.as_ref().map(|admission| admission.epoch)
+}
+
+/// Two leaders write at the same time only for as long as the first one's last requests are under way.
+fn is_of_the_same_time(one: &Server, other: &Server) -> bool {
+    let at = |server: &Server| Some(server.admission.as_ref()?.granted_at.as_ref()?.0.as_second());
+    at(one).zip(at(other)).is_some_and(|(one, other)| one.abs_diff(other) <= OVERLAP)
 }
 
 /// Quotas are exact to the billionth.

@@ -95,7 +95,7 @@ pub struct Server {
     pub team: Option<String>,
     pub flavor: String,
     pub ask: Ask,
-    /// At most the ceiling of its team.
+    /// At most the ceiling of its user and team.
     #[serde(default)]
     pub priority: Priority,
     #[serde(default)]

@@ -31,7 +31,7 @@ pub(super) fn unasked<'a>(
     labels.keys().map(String::as_str).filter(|key| key.starts_with(ON_REQUEST) && !selector.contains_key(*key))
 }
 
-pub(crate) fn has_labels(labels: &BTreeMap<String, String>, selector: &BTreeMap<String, String>) -> bool {
+pub(super) fn has_labels(labels: &BTreeMap<String, String>, selector: &BTreeMap<String, String>) -> bool {
     selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 

@@ -276,7 +276,7 @@ impl Rank {
 fn times(have: &Amounts, each: &Amounts) -> i64 {
     let plain =
         [(have.cpu, each.cpu), (have.memory, each.memory), (have.storage, each.storage), (have.pods, each.pods)];
-    let devices = each.devices().map(|(name, amount)| (have.device(name), amount));
+    let devices = each.devices().chain(each.volumes()).map(|(name, amount)| (have.device(name), amount));
     let all = plain.into_iter().chain(devices).filter(|(_, need)| *need > 0);
     all.map(|(have, need)| have.max(0) / need).min().unwrap_or_default()
 }

@@ -8,7 +8,8 @@ use crate::object::Kind;
 use crate::plan::{Target, Write};
 use crate::seen::Child;
 
-/// What a namespace still holds. Each must be counted by asking the API server itself: a watch that is behind would make a full namespace look empty, and deleting it would delete the data.
+/// What a namespace still holds. Each must be counted by asking the API server itself: a watch that is behind would make a
+/// full namespace look empty, and deleting it would delete the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
     /// `PersistentVolumeClaims`: people's data.

@@ -65,7 +65,8 @@ impl Harness {
             for wait in &plan.waits {
                 let early = &self.servers[&wait.id];
                 let overtakes = arrival(early) < arrival(late) && self.world.compete(&late.id, &early.id);
-                if !overtakes || matches!(wait.stop, Stop::Booked(_) | Stop::Never) {
+                // Whoever has no place does not compete yet.
+                if !overtakes || wait.position.is_none() || wait.stop == Stop::Never {
                     continue;
                 }
                 let right = self.world.right(&late.id, &early.id, &wait.stop, &self.policy, self.now);

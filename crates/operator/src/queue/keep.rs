@@ -60,7 +60,7 @@ impl Unkept {
         }
         let mut again = Again::OnChange;
         for (flavor, record) in plans(ctx, odc_core::grants::Planner::learned) {
-            if let Err(left) = ctx.cluster.flavors.turns.take(&flavor) {
+            if let Err(left) = ctx.cluster.flavors.turns.take(&flavor, Manager::Queue) {
                 again = again.or(Again::After(left));
                 plans(ctx, |planner| planner.keep_learned(flavor));
                 continue;

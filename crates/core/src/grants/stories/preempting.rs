@@ -203,6 +203,20 @@ fn a_booking_that_asks_for_another_time_or_for_longer_is_promised_nothing() {
 }
 
 #[test]
+fn a_booking_is_kept_to_the_second() {
+    let half = Duration::from_millis(500);
+    let booked = |server: Server| Server {
+        not_before: Some(time(9 * 3_600) + half),
+        want: Want::Later,
+        lifetime: Some(HOUR + half),
+        ..server.gpus(8)
+    };
+    let after = check(Cluster::new([gpu_node("n1", 8)]).server("nine", booked), &["book nine"]);
+    assert!(after.servers[0].booking().is_some());
+    check(after, &[]);
+}
+
+#[test]
 fn what_is_lent_can_be_asked_back_whatever_its_owner_says_by_then() {
     let quota = Quota { devices: Some(4), ..Quota::default() };
     let team = |borrow| Account { borrow, ..Account::of(quota.clone(), None) };

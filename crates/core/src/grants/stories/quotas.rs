@@ -185,5 +185,8 @@ fn a_quota_that_two_leaders_gave_from_is_taken_back_before_pods_have_it() {
     assert!(after.servers[2].admission.as_ref().unwrap().nodes.is_empty());
     // Of one leader it is a quota that was lowered, and what a pod has already nobody takes away.
     check(overdrawn([1, 1, 1]), &[]);
+    let mut lowered = overdrawn([1, 1, 2]);
+    lowered.servers[2].admission.as_mut().unwrap().granted_at = Some(stored(time(600)));
+    check(lowered, &[]);
     check(overdrawn([1, 1, 2]).server_pod("third", 0, 1, |pod| pod.node = Some("n1".into())), &[]);
 }
