@@ -188,7 +188,7 @@ pub fn on_error(server: Arc<DevServer>, error: &Error, ctx: Arc<Context>) -> Act
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     if matches!(error, Error::Panicked(_)) && failures > PATIENCE {
         // No plan can say so: making one is what fails.
-        unreadable::refuse(&ctx, &server.metadata, STUMBLES.to_owned());
+        unreadable::refuse(&ctx, &server.metadata, STUMBLES);
     }
     requeue::failed(&ctx, NAME, &format!("{namespace}/{name}"), error, failures)
 }
