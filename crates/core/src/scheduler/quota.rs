@@ -33,7 +33,7 @@ pub(super) struct Draft {
     outlook_by_flavor: BTreeMap<(Holder, String), Steps<Load>>,
     /// When those who are planned start.
     starts: BTreeMap<Holder, BTreeSet<(i64, u32)>>,
-    /// How many servers of the same holder came before, where servers are limited.
+    /// How many servers of the same holder run or came before, where servers are limited.
     before: Arc<BTreeMap<Holder, BTreeMap<u32, u32>>>,
 }
 
@@ -66,7 +66,8 @@ impl Draft {
         let before = limited.map(|(holder, purse)| {
             let mut all: Vec<(u32, &Entry)> =
                 purse.servers.iter().filter_map(|at| Some((*at, world.entry(*at)?))).collect();
-            all.sort_by_key(|(_, entry)| Arrival::of(&entry.server));
+            // Who holds nodes counts before everybody who does not, whenever it came.
+            all.sort_by_key(|(_, entry)| (entry.server.running().is_none(), Arrival::of(&entry.server)));
             (holder, all.into_iter().map(|(at, _)| at).zip(0..).collect())
         });
         Self { before: Arc::new(before.collect()), ..Self::default() }

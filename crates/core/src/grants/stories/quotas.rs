@@ -190,3 +190,14 @@ fn a_quota_that_two_leaders_gave_from_is_taken_back_before_pods_have_it() {
     check(lowered, &[]);
     check(overdrawn([1, 1, 2]).server_pod("third", 0, 1, |pod| pod.node = Some("n1".into())), &[]);
 }
+
+#[test]
+fn a_server_that_runs_counts_before_those_that_came_in_the_same_second() {
+    let quota = Quota { servers: Some(1), ..Quota::default() };
+    let cluster = Cluster::new([gpu_node("n1", 8)])
+        .user_quota("ada", quota)
+        .server("second", |server| server.granted(1, &["n1"]))
+        .server("first", |server| server.since(-10));
+    let plan = cluster.plan();
+    assert!(plan.decisions.iter().all(|decision| decision.what != What::Grant), "{plan:#?}");
+}

@@ -158,7 +158,20 @@ async fn everybody_sees_the_queue_with_their_own_rights() -> anyhow::Result<()> 
 
         let sizes: Availability = get(&bob, "/namespaces/dev-bob/availabilities/gpu").await?;
         let sizes: Vec<_> = sizes.sizes.iter().map(|size| (size.count, size.nodes, size.start.now)).collect();
-        assert_eq!(sizes, [(1, 1, false), (2, 1, false), (4, 1, false), (8, 1, false), (8, 2, false), (8, 4, false)]);
+        assert_eq!(
+            sizes,
+            [
+                (1, 1, false),
+                (2, 1, false),
+                (4, 1, false),
+                (8, 1, false),
+                (8, 2, false),
+                (8, 3, false),
+                (8, 4, false),
+                (8, 5, false),
+                (8, 6, false)
+            ]
+        );
         let cpu: Availability = get(&bob, "/namespaces/dev-bob/availabilities/cpu").await?;
         assert!(cpu.sizes.iter().all(|size| size.start.now), "{cpu:?}");
         let none = get::<Value>(&bob, "/namespaces/dev-bob/availabilities/tpu").await.unwrap_err();
