@@ -23,7 +23,7 @@ pub mod ssh_key;
 pub mod text;
 pub mod time;
 pub mod v1alpha1;
-mod word;
+pub mod word;
 
 /// The API group of all kinds.
 pub const GROUP: &str = "odc.dev";

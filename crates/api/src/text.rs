@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -10,14 +11,14 @@ use serde::{Deserialize, Serialize};
 /// At most `LONGEST` characters, as the API server counts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub struct Text<const LONGEST: usize>(String);
+pub struct Text<const LONGEST: usize>(Box<str>);
 
 impl<const LONGEST: usize> Text<LONGEST> {
     /// Keeps the beginning: for messages, which say first what matters.
     pub fn start_of(text: &str) -> Self {
         const { assert!(LONGEST > 0, "a text needs room for the mark that it was cut") };
         match text.char_indices().nth(LONGEST) {
-            None => Self(text.to_owned()),
+            None => Self(text.into()),
             Some(_) => Self(text.chars().take(LONGEST - 1).chain(['…']).collect()),
         }
     }
@@ -27,7 +28,7 @@ impl<const LONGEST: usize> Text<LONGEST> {
         const { assert!(LONGEST > 0, "a text needs room for the mark that it was cut") };
         let length = text.chars().count();
         if length <= LONGEST {
-            return Self(text.to_owned());
+            return Self(text.into());
         }
         Self(['…'].into_iter().chain(text.chars().skip(length - LONGEST + 1)).collect())
     }
@@ -51,7 +52,15 @@ impl<const LONGEST: usize> From<&str> for Text<LONGEST> {
 
 impl<const LONGEST: usize> From<Text<LONGEST>> for String {
     fn from(text: Text<LONGEST>) -> Self {
-        text.0
+        text.0.into()
+    }
+}
+
+impl<const LONGEST: usize> Deref for Text<LONGEST> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
     }
 }
 

@@ -361,7 +361,7 @@ mod tests {
         let status = status(flavor, &capacity(flavor, &cluster.world()), 3, defaults, time(0));
         let ready = condition::find(&status.conditions, Type::Ready).unwrap();
         assert_eq!(ready.status == "True", ready.reason == "Reconciled");
-        (ready.reason.clone(), ready.message.clone())
+        (ready.reason.to_string(), ready.message.to_string())
     }
 
     #[test]

@@ -18,12 +18,12 @@ mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::label;
 use odc_api::name::{TeamName, UserName};
 use odc_api::time::stored;
-use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
+use odc_api::v1alpha1::condition::{self, Condition, Reason, Status, Type};
 use odc_api::v1alpha1::{DevServerUser, DevServerUserStatus, Role, Team};
 
 pub use abandoned::{Holds, abandoned};

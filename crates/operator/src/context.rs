@@ -214,7 +214,8 @@ impl Admitting {
 /// Only of objects that are there: a look that ends after its object was deleted leaves nothing behind.
 #[derive(Default)]
 pub struct Hints {
-    of: Mutex<HashMap<String, Hint>>,
+    /// Apart, because a table has more room than it needs.
+    of: Mutex<HashMap<String, Box<Hint>>>,
 }
 
 #[derive(Clone, Default)]
@@ -243,24 +244,24 @@ impl Hint {
 }
 
 impl Hints {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Hint>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Box<Hint>>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn get(&self, uid: &str) -> Hint {
-        self.lock().get(uid).cloned().unwrap_or_default()
+        self.lock().get(uid).map(|hint| Hint::clone(hint)).unwrap_or_default()
     }
 
     /// Of what is not there, nothing of the change is kept.
     pub fn change<T>(&self, uid: &str, change: impl FnOnce(&mut Hint) -> T) -> T {
-        change(self.lock().get_mut(uid).unwrap_or(&mut Hint::default()))
+        change(self.lock().get_mut(uid).unwrap_or(&mut Box::default()))
     }
 
     /// It is there.
     pub fn admit(&self, uid: &str) {
         let mut all = self.lock();
         if !all.contains_key(uid) {
-            all.insert(uid.to_owned(), Hint::default());
+            all.insert(uid.to_owned(), Box::default());
         }
     }
 

@@ -6,13 +6,14 @@
 
 mod reason;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
 
 pub use reason::Reason;
 
 use crate::text::Text;
-use crate::word::words;
+use crate::word::{Word, words};
 
 /// Shorter than Kubernetes' own limit: a message is one sentence.
 pub type Sentence = Text<1024>;
@@ -49,31 +50,45 @@ words! {
     }
 }
 
+/// As Kubernetes writes it. Its own type keeps five texts for each, and every server has eight of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: Word<Type>,
+    pub status: Word<Status>,
+    pub reason: Word<Reason>,
+    pub message: Sentence,
+    pub last_transition_time: Time,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
 /// A condition as it is now. Its transition time is `now`; [`set`] keeps the older one if nothing flipped.
 pub fn new(kind: Type, status: Status, reason: Reason, message: &str, generation: Option<i64>, now: Time) -> Condition {
     Condition {
-        type_: kind.to_string(),
-        status: status.to_string(),
-        reason: reason.to_string(),
-        message: Sentence::start_of(message).into(),
+        kind: kind.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: Sentence::start_of(message),
         observed_generation: generation,
         last_transition_time: now,
     }
 }
 
 pub fn find(conditions: &[Condition], kind: Type) -> Option<&Condition> {
-    conditions.iter().find(|condition| condition.type_ == kind.as_str())
+    conditions.iter().find(|condition| condition.kind == kind)
 }
 
 /// True, and not merely not False.
 pub fn holds(conditions: &[Condition], kind: Type) -> bool {
-    find(conditions, kind).is_some_and(|condition| condition.status == Status::True.as_str())
+    find(conditions, kind).is_some_and(|condition| condition.status == Status::True)
 }
 
 /// Puts a condition into the list, in the place of its type. The transition time moves only when the status flips, so
 /// the same state written twice is the same list.
 pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
-    match conditions.iter_mut().find(|old| old.type_ == new.type_) {
+    match conditions.iter_mut().find(|old| old.kind == new.kind) {
         Some(old) => {
             if old.status == new.status {
                 new.last_transition_time = old.last_transition_time.clone();

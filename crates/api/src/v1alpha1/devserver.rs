@@ -136,7 +136,7 @@ pub struct DevServerSpec {
     /// The container image the server runs. Leave it out to get your default image, or else the cluster's. It is fixed
     /// at creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<Image>,
+    pub image: Option<Box<Image>>,
 
     /// How long the server may run, such as 8h or 1h30m, counted from the first time it is ready and standing still
     /// while it hibernates. Raise it to extend the server, lower it to end it sooner. The flavor's limits may cut it.
@@ -171,7 +171,7 @@ pub struct DevServerSpec {
 
     /// What runs when the server starts and stops. It is fixed at creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub setup: Option<Setup>,
+    pub setup: Option<Box<Setup>>,
 
     /// How the queue treats the server.
     #[serde(default)]

@@ -1,6 +1,5 @@
 //! `Team`: people who share a quota and a part of the cluster.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +100,7 @@ pub struct TeamStatus {
     /// What is true right now: Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::schema")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<condition::Condition>,
 
     /// What the team used lately, for its fair share. Only the scheduler writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,5 @@
 //! `DevServerUser`: a person, and what they may do.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -136,7 +135,7 @@ pub struct DevServerUserStatus {
     /// What is true right now: Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::schema")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<condition::Condition>,
 
     /// The user's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -240,8 +240,8 @@ impl Decision<'_> {
             access: Access { keys: self.keys(pod), user_cas: vec![], control_cas: self.seen.authorities.to_vec() },
             expires_at: status.and_then(|status| status.expires_at.as_ref()).map(|at| at.0),
             idle: Some(IdleTerms { limit_seconds: spec.idle.timeout.as_std().as_secs(), action }),
-            notice: status.and_then(asked_away).or_else(|| warned.map(|warned| warned.message.clone())),
-            verdict: idle.map(|idle| idle.message.clone()),
+            notice: status.and_then(asked_away).or_else(|| warned.map(|warned| warned.message.to_string())),
+            verdict: idle.map(|idle| idle.message.to_string()),
             jupyter: (ordinal == 0).then_some(spec.access.jupyter),
         }
     }

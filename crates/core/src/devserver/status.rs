@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::time::stored;
-use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
+use odc_api::v1alpha1::condition::{self, Condition, Reason, Status, Type};
 use odc_api::v1alpha1::{
     DevServer, DevServerStatus, Failure, Hibernation, HibernationCause, Phase, ServerAccess, ServerPod,
     TIMELINE_LENGTH, TimelineEntry,
@@ -21,7 +20,7 @@ use super::lifetime::{self, Stage};
 use super::parts::{Parts, is_ready};
 use super::unfit::Unfit;
 use super::validate::{Valid, Violation};
-use crate::seen::Exit;
+use crate::seen::Container;
 
 /// What a decision came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +173,7 @@ pub(super) fn compose(
     }
     if matches!(outlook.phase, Phase::Queued | Phase::Starting) {
         // Of what is not there yet, nobody can say whether it is used.
-        status.conditions.retain(|condition| condition.type_ != Type::Idle.as_str());
+        status.conditions.retain(|condition| condition.kind != Type::Idle);
     }
     status
 }
@@ -197,9 +196,12 @@ fn hibernation(server: &DevServer, by: HibernationCause, now: Timestamp) -> Hibe
 /// The same failure again keeps its time, or it would be written for ever.
 fn set_failure(status: &mut DevServerStatus, reason: Reason, message: &str, log: Option<&str>, now: Timestamp) {
     let new = Failure::new(reason, message, stored(now), log);
-    let same = status.last_failure.as_ref().is_some_and(|old| Failure { time: new.time.clone(), ..old.clone() } == new);
+    let same = status
+        .last_failure
+        .as_ref()
+        .is_some_and(|old| Failure { time: new.time.clone(), ..Failure::clone(old) } == new);
     if !same {
-        status.last_failure = Some(new);
+        status.last_failure = Some(Box::new(new));
     }
 }
 
@@ -213,8 +215,8 @@ fn count(status: &mut DevServerStatus, parts: &Parts<'_>) {
         return;
     }
     status.restarts = Some(restarts);
-    let killed = |exit: &Option<Exit>| exit.as_ref().is_some_and(|exit| exit.reason == "OOMKilled");
-    if restarts > before && containers().any(|container| killed(&container.last)) {
+    let killed = |container: &Container| container.last.as_ref().is_some_and(|exit| exit.reason == "OOMKilled");
+    if restarts > before && containers().any(killed) {
         status.oom_kills = Some(status.oom_kills.unwrap_or(0).saturating_add(1));
     }
 }

@@ -81,7 +81,7 @@ fn container() -> impl Strategy<Value = Container> {
         name: "dev".into(),
         restarts,
         state,
-        last,
+        last: last.map(Box::new),
     })
 }
 
@@ -188,7 +188,7 @@ fn talkative(text: &str, log: String, restarts: i64) -> Pod {
     details.ip = Some(text.into());
     details.reason = Some(text.into());
     details.message = Some(text.into());
-    details.containers = vec![Container { name: "dev".into(), restarts, state, last }];
+    details.containers = vec![Container { name: "dev".into(), restarts, state, last: last.map(Box::new) }];
     pod
 }
 

@@ -1,6 +1,7 @@
 //! What a server wishes of the queue, and what its owner is told while nothing can be done.
 
 use odc_api::time::stored;
+use odc_api::v1alpha1::condition::Type;
 use odc_api::v1alpha1::{Admission, Desired, DevServer, DevServerStatus, Hibernation, HibernationCause, Phase};
 
 use super::fixtures::{ClaimState, Request, at, node, seen, settings};
@@ -85,8 +86,8 @@ fn what_keeps_it_from_starting_is_told_while_it_is_tried_again() {
             let plan = decide(&starting.server, checked, &seen, &settings(), at(1_000));
             assert_eq!(plan.ask, Some(Question::Keys));
             let conditions = plan.status.map(|status| status.conditions).unwrap_or_default();
-            let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
-            ready.map(|ready| (ready.reason, ready.message))
+            let ready = conditions.into_iter().find(|condition| condition.kind == Type::Ready);
+            ready.map(|ready| (ready.reason.to_string(), ready.message.to_string()))
         })
     };
     assert_eq!(told(None), None);

@@ -60,7 +60,7 @@ fn of_container(container: &Container, pull_secret: Option<&str>) -> Option<Trou
 fn died(container: &Container, log: Option<String>) -> Option<Trouble> {
     let exit = match &container.state {
         ContainerState::Ended(exit) => Some(exit),
-        _ => container.last.as_ref(),
+        _ => container.last.as_deref(),
     }?;
     let fatal = container.restarts >= ENOUGH_DEATHS;
     if exit.reason == "OOMKilled" {
@@ -145,7 +145,7 @@ mod tests {
     fn waiting(reason: &str, message: &str, restarts: i64) -> Option<Trouble> {
         let state = ContainerState::Waiting { reason: reason.into(), message: message.into() };
         let last = Some(Exit { code: 3, reason: "Error".into(), message: "no such table".into() });
-        of_container(&Container { name: "dev".into(), restarts, state, last }, None)
+        of_container(&Container { name: "dev".into(), restarts, state, last: last.map(Box::new) }, None)
     }
 
     #[test]

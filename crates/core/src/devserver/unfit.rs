@@ -43,7 +43,8 @@ impl Unfit {
     /// Into the status, unless something newer is there.
     pub(super) fn tell(&self, status: &mut DevServerStatus) {
         if self.is_news(status) {
-            status.last_failure = Some(Failure::new(self.reason, &self.message, stored(self.at), self.log.as_deref()));
+            let failure = Failure::new(self.reason, &self.message, stored(self.at), self.log.as_deref());
+            status.last_failure = Some(Box::new(failure));
         }
     }
 
@@ -114,7 +115,7 @@ mod tests {
         let mut status = DevServerStatus::default();
         unfit.tell(&mut status);
         assert_eq!(status.last_failure.as_ref().unwrap().reason, "NotWritten");
-        let newer = Failure::new(Reason::NodeLost, "gone", stored(at(11)), None);
+        let newer = Box::new(Failure::new(Reason::NodeLost, "gone", stored(at(11)), None));
         status.last_failure = Some(newer.clone());
         unfit.tell(&mut status);
         assert_eq!(status.last_failure, Some(newer));

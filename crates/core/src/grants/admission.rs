@@ -54,11 +54,11 @@ pub(super) struct Standing<'a> {
 /// was said with them, or every device that comes and goes would be a write for everybody who waits.
 pub(super) fn waiting(server: &Server, standing: Standing<'_>, now: Timestamp) -> Admission {
     let before = server.admission.as_ref();
-    let reason = Some(standing.reason.to_string());
+    let reason = Some(standing.reason.into());
     let eta = standing.eta.map(|expected| eta(server, expected, now));
     let first = before.and_then(|admission| admission.promise.clone());
     let new = Admission {
-        promise: first.or_else(|| standing.eta.map(|expected| promise(expected, now))),
+        promise: first.or_else(|| standing.eta.map(|expected| Box::new(promise(expected, now)))),
         queued_at: Some(stored(server.since)),
         position: Some(standing.position),
         booking: server.booking().cloned(),
@@ -112,7 +112,7 @@ pub(super) fn giving_way(server: &Server, stop: i64, right: Right) -> Option<Adm
     Some(Admission {
         gives_way_at: Some(second(stop)),
         preemptions: Some(before.preemptions.unwrap_or(0).saturating_add(1)),
-        reason: Some(Reason::Preempted.to_string()),
+        reason: Some(Reason::Preempted.into()),
         message: Some(Sentence::start_of(&message)),
         ..before
     })
@@ -129,7 +129,7 @@ pub(super) fn revoked(server: &Server, position: Option<i64>, reason: Reason, me
         queued_at: Some(before.unwrap_or_else(|| stored(server.since))),
         position,
         booking: server.booking().cloned(),
-        reason: Some(reason.to_string()),
+        reason: Some(reason.into()),
         message: Some(Sentence::start_of(message)),
         ..kept(server)
     }

@@ -15,6 +15,7 @@ mod words;
 
 use odc_api::quantity::Quantity;
 use odc_api::time::stored;
+use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Admission, Placement, Quota, Toleration, TolerationOperator};
 
 use super::fixtures::{Cluster, check, cpu_node, foreign, gpu_node, labelled, node, server_pod, taint, time};

@@ -64,8 +64,8 @@ pub struct Container {
     pub name: String,
     pub restarts: i64,
     pub state: ContainerState,
-    /// How it ended the last time.
-    pub last: Option<Exit>,
+    /// How it ended the last time. Few ever did, and this is kept for every pod there is.
+    pub last: Option<Box<Exit>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl Container {
             name: status.name.clone(),
             restarts: status.restart_count.into(),
             state,
-            last: ended(&status.last_state),
+            last: ended(&status.last_state).map(Box::new),
         }
     }
 }

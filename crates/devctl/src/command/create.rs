@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use odc_api::queue::DryRunStatus;
 use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, Eta, Phase};
+use odc_api::word::Word;
 
 use super::show::activity;
 use crate::app::App;
@@ -89,7 +90,7 @@ fn expected(answer: DryRunStatus) -> DevServerStatus {
         admission: (!start.now).then(|| Admission {
             position,
             eta,
-            reason,
+            reason: reason.as_deref().map(Word::read),
             message: message.map(Into::into),
             ..Admission::default()
         }),

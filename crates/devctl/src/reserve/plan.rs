@@ -62,7 +62,7 @@ pub fn plan(
         nodes,
         desired: api::Desired::Running,
         wake: None,
-        image: image(request, defaults),
+        image: image(request, defaults).map(Box::new),
         lifetime,
         idle,
         home,
@@ -82,7 +82,7 @@ pub fn plan(
             ports: request.ports.iter().map(port).collect(),
         },
         env: environment(request),
-        setup: setup(request, command)?,
+        setup: setup(request, command)?.map(Box::new),
         scheduling: api::Scheduling {
             priority: request.priority.map(priority),
             preemptible: request.preemptible,

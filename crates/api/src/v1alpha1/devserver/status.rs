@@ -8,7 +8,7 @@ mod lifetime;
 mod pod;
 mod timeline;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub struct DevServerStatus {
     /// What is true right now: Accepted, ImageReady, DiskReady, Admitted, PodsReady, Ready, Idle, Expiring.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::schema")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<condition::Condition>,
 
     /// The flavor the server got when it was queued. A later change of defaults does not move it. Only the scheduler
     /// writes it.
@@ -108,7 +108,7 @@ pub struct DevServerStatus {
 
     /// The last thing that went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_failure: Option<Failure>,
+    pub last_failure: Option<Box<Failure>>,
 
     /// The last 20 changes of phase, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

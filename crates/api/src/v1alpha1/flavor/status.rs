@@ -1,6 +1,5 @@
 //! How much of a flavor there is.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,7 +19,7 @@ pub struct DevServerFlavorStatus {
     /// What is true right now: Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::schema")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<condition::Condition>,
 
     /// How many there are on nodes that work.
     #[serde(default, skip_serializing_if = "Option::is_none")]

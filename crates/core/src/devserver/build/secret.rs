@@ -122,7 +122,7 @@ mod tests {
         let repository =
             repository.then(|| Repository { url: "https://git.example.org/a.git".into(), reference: None });
         let setup = Setup { script: script.map(Into::into), repository, pre_stop: pre_stop.map(Into::into) };
-        data(&Request::test(|server| server.spec.setup = Some(setup)))
+        data(&Request::test(|server| server.spec.setup = Some(Box::new(setup))))
     }
 
     #[test]

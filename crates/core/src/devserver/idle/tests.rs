@@ -255,7 +255,7 @@ fn the_port_that_kept_it_awake_is_named() {
         let carried = odc_control::Forwarded { port, bytes: 7, last_seen_seconds_ago: Some(60) };
         answer.signals = answer.signals.map(|signals| Signals { forwarded: vec![carried], ..signals });
         let status = plan(&running(IdleAction::Hibernate), answer, LIMIT).status.unwrap();
-        condition::find(&status.conditions, Type::Idle).unwrap().message.clone()
+        condition::find(&status.conditions, Type::Idle).unwrap().message.to_string()
     };
     assert_eq!(told(8888), "When it was last asked, forwarded port 8888 carried data.");
     assert_eq!(told(0), "When it was last asked, a forwarded socket carried data.");

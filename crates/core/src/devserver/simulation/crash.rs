@@ -16,7 +16,7 @@ use super::script::Event;
 struct Ending {
     phase: Option<Phase>,
     deleted: bool,
-    conditions: Vec<(String, String, String)>,
+    conditions: Vec<[String; 3]>,
     sleeps: Option<HibernationCause>,
     failure: Option<String>,
     run: i64,
@@ -36,9 +36,11 @@ fn ending(cluster: &Cluster) -> Ending {
     Ending {
         phase: status.phase,
         deleted: cluster.deleted,
-        conditions: conditions.map(|one| (one.type_.clone(), one.status.clone(), one.reason.clone())).collect(),
+        conditions: conditions
+            .map(|one| [one.kind.as_str(), one.status.as_str(), one.reason.as_str()].map(str::to_owned))
+            .collect(),
         sleeps: status.hibernation.map(|hibernation| hibernation.by),
-        failure: status.last_failure.map(|failure| failure.reason),
+        failure: status.last_failure.map(|failure| failure.reason.to_string()),
         run: admission.run,
         nodes: admission.nodes,
         ran: status.ran_seconds,

@@ -115,7 +115,7 @@ impl Cluster {
         let details = self.pods[at].seen.server.as_mut().unwrap();
         let Some(container) = details.containers.first_mut() else { return false };
         if let ContainerState::Ended(exit) = container.state.clone() {
-            container.last = Some(exit);
+            container.last = Some(Box::new(exit));
             container.restarts += 1;
             container.state = ContainerState::Running;
             return true;

@@ -50,7 +50,7 @@ impl Cluster {
             let gave_way = old.gives_way_at.as_ref().is_some_and(|at| at.0 <= self.now) && !pods_left;
             let gave_way = gave_way.then(|| (Reason::Preempted, "It gave way.".to_owned()));
             let (reason, message) = self.broken(&old).or(gave_way)?;
-            let reason = Some(reason.to_string());
+            let reason = Some(reason.into());
             return Some((Did::Revoke, Admission { reason, message: Some(message.as_str().into()), ..taken }));
         }
         if wish != Wish::Run {
@@ -60,8 +60,7 @@ impl Cluster {
             self.machines.iter().filter(|machine| self.is_ready(&machine.name)).map(|machine| machine.name.clone());
         let nodes: Vec<String> = open.take(server.spec.nodes as usize).collect();
         if nodes.len() < server.spec.nodes as usize {
-            let (reason, message) =
-                (Some(Reason::InsufficientCapacity.to_string()), Some("Too few nodes are free.".into()));
+            let (reason, message) = (Some(Reason::InsufficientCapacity.into()), Some("Too few nodes are free.".into()));
             let waits = Admission { reason, message, ..old.clone() };
             return (waits != old).then_some((Did::Explain, waits));
         }
@@ -80,7 +79,7 @@ impl Cluster {
         let admission = status.admission.get_or_insert_default();
         admission.gives_way_at.get_or_insert(at);
         (admission.reason, admission.message) =
-            (Some(Reason::Preempted.to_string()), Some("Somebody needs its place.".into()));
+            (Some(Reason::Preempted.into()), Some("Somebody needs its place.".into()));
         self.touch();
     }
 

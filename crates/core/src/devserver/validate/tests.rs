@@ -195,7 +195,7 @@ fn what_is_not_built_yet_is_refused_and_not_ignored() {
     let disk = Request::test(|server| server.spec.home = Home::Disk("disk-home".parse().unwrap()));
     check(&disk, &[(Reason::NotSupported, "home.claim")]);
     let build = Request::test(|server| {
-        server.spec.image = Some(Image { build: Some("build-1".parse().unwrap()), ..Image::default() });
+        server.spec.image = Some(Box::new(Image { build: Some("build-1".parse().unwrap()), ..Image::default() }));
     });
     check(&build, &[(Reason::NotSupported, "image.ref")]);
 }
@@ -228,7 +228,7 @@ fn all_that_is_wrong_is_said_at_once() {
 fn the_image_is_the_servers_or_the_owners_or_the_clusters() {
     let image = |own: Option<&str>, preferred: Option<&str>| {
         let mut request = Request::test(|server| {
-            server.spec.image = Some(Image { reference: own.map(Into::into), ..Image::default() });
+            server.spec.image = Some(Box::new(Image { reference: own.map(Into::into), ..Image::default() }));
         });
         request.user.as_mut().unwrap().spec.defaults =
             Some(Defaults { flavor: None, image: preferred.map(Into::into) });

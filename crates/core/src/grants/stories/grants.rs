@@ -9,7 +9,7 @@ fn a_grant_is_a_new_run_of_this_leader() {
             (admission.run, admission.epoch) = (6, 9);
             admission.queued_at = Some(stored(time(-100)));
             admission.position = Some(1);
-            admission.reason = Some("Fragmented".into());
+            admission.reason = Some(Reason::Fragmented.into());
             admission.message = Some("Wait.".into());
         })
     });

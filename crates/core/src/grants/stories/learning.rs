@@ -152,9 +152,8 @@ fn what_is_promised_first_is_held_against_what_happens() {
     let mut cluster = running().server("w", |server| Server { lifetime: Some(Duration::from_secs(3_600)), ..server });
     let plan = cluster.plan_with(&mut planner);
     let said = plan.decisions[0].admission.clone();
-    let (Some(Eta { p50, .. }), Some(StartPromise { at, p90, .. })) = (said.eta, said.promise) else {
-        panic!("{plan:?}")
-    };
+    let (Some(Eta { p50, .. }), Some(promise)) = (said.eta, said.promise) else { panic!("{plan:?}") };
+    let StartPromise { at, p90, .. } = *promise;
     assert!(at.0 == cluster.now && p50.0 > cluster.now && p90.0 > p50.0);
     cluster = cluster.after(&plan);
     // Much later than anybody expected, the place is free.

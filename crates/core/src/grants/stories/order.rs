@@ -137,7 +137,7 @@ fn leaving_the_queue_is_noted() {
                 epoch: 1,
                 queued_at: Some(stored(since)),
                 position: Some(4),
-                reason: Some("InsufficientCapacity".into()),
+                reason: Some(Reason::InsufficientCapacity.into()),
                 message: Some("Too bad.".into()),
                 ..Admission::default()
             }

@@ -19,7 +19,7 @@ fn a_node_that_is_gone_or_lost_loses_its_grants() {
         epoch: 2,
         queued_at: Some(stored(time(0))),
         position: Some(1),
-        reason: Some("NodeLost".into()),
+        reason: Some(Reason::NodeLost.into()),
         message: Some("Node n1 does not exist any more.".into()),
         ..Admission::default()
     };

@@ -15,7 +15,7 @@ fn status(server: &DevServer) -> odc_api::v1alpha1::DevServerStatus {
 }
 
 fn message(server: &DevServer, kind: Type) -> String {
-    condition::find(&status(server).conditions, kind).map(|condition| condition.message.clone()).unwrap_or_default()
+    condition::find(&status(server).conditions, kind).map(|condition| condition.message.to_string()).unwrap_or_default()
 }
 
 #[tokio::test]

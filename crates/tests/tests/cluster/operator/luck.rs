@@ -16,7 +16,7 @@ use super::stage::{NAMESPACE, OPERATOR, Stage, flavor, until, until_none, with_s
 
 fn message(server: &DevServer) -> String {
     let conditions = server.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    condition::find(conditions, Type::Ready).map(|condition| condition.message.clone()).unwrap_or_default()
+    condition::find(conditions, Type::Ready).map(|condition| condition.message.to_string()).unwrap_or_default()
 }
 
 fn cpu(pod: &Pod) -> Option<String> {

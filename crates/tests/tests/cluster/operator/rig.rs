@@ -326,7 +326,7 @@ async fn objects(stage: &Stage<'_>, name: &str) -> anyhow::Result<BTreeMap<Strin
         let conditions: BTreeMap<String, String> = status
             .conditions
             .iter()
-            .map(|condition| (condition.type_.clone(), format!("{} {}", condition.status, condition.reason)))
+            .map(|condition| (condition.kind.to_string(), format!("{} {}", condition.status, condition.reason)))
             .collect();
         let admission = status.admission.unwrap_or_default();
         all.insert(

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::config::KubeConfigOptions;
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
-use odc_api::v1alpha1::condition::{self, Reason, Type};
+use odc_api::v1alpha1::condition::{self, Condition, Reason, Type};
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
 use odc_tests::{odc, wait};
 use serde_json::{Value, json};
@@ -57,7 +56,9 @@ fn is_ready(conditions: Option<&Vec<Condition>>) -> bool {
 
 /// What the condition says: its reason and its message.
 fn told(conditions: &[Condition], kind: Type) -> (String, String) {
-    condition::find(conditions, kind).map(|told| (told.reason.clone(), told.message.clone())).unwrap_or_default()
+    condition::find(conditions, kind)
+        .map(|told| (told.reason.to_string(), told.message.to_string()))
+        .unwrap_or_default()
 }
 
 fn has_reason(conditions: Option<&Vec<Condition>>, kind: Type, reason: Reason) -> bool {

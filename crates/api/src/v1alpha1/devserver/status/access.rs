@@ -27,7 +27,7 @@ pub struct ServerAccess {
 
     /// Links that open the server in an editor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub links: Option<Links>,
+    pub links: Option<Box<Links>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

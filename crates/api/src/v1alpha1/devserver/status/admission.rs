@@ -5,7 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::v1alpha1::condition::Sentence;
+use crate::v1alpha1::condition::{self, Sentence};
+use crate::word::Word;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -57,7 +58,7 @@ pub struct Admission {
 
     /// What was said first about the start. How well such promises are kept is counted from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promise: Option<StartPromise>,
+    pub promise: Option<Box<StartPromise>>,
 
     /// Where and when the server is to start at the latest, as far as the queue has planned. A new leader goes on from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +81,7 @@ pub struct Admission {
     /// Why the server waits or has to give way, in one word; the reasons are those of the condition Admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
-    pub reason: Option<String>,
+    pub reason: Option<Word<condition::Reason>>,
 
     /// What exactly is missing, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,14 +5,15 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::text::Text;
-use crate::v1alpha1::condition::{Reason, Sentence};
+use crate::v1alpha1::condition::{self, Sentence};
+use crate::word::Word;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// What went wrong, in one word; the reasons are those of the conditions.
     #[schemars(length(min = 1, max = 128))]
-    pub reason: String,
+    pub reason: Word<condition::Reason>,
 
     /// What went wrong and what to do about it, in a sentence or two.
     pub message: Sentence,
@@ -26,7 +27,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub fn new(reason: Reason, message: &str, time: Time, log: Option<&str>) -> Self {
-        Self { reason: reason.to_string(), message: message.into(), time, log_tail: log.map(Text::end_of) }
+    pub fn new(reason: condition::Reason, message: &str, time: Time, log: Option<&str>) -> Self {
+        Self { reason: reason.into(), message: message.into(), time, log_tail: log.map(Text::end_of) }
     }
 }

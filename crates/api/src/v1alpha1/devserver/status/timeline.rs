@@ -5,7 +5,8 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::v1alpha1::Phase;
-use crate::v1alpha1::condition::Reason;
+use crate::v1alpha1::condition;
+use crate::word::Word;
 
 /// How many changes of phase are remembered.
 pub const TIMELINE_LENGTH: usize = 20;
@@ -21,11 +22,11 @@ pub struct TimelineEntry {
 
     /// Why, in one word; the reasons are those of the conditions.
     #[schemars(length(min = 1, max = 128))]
-    pub reason: String,
+    pub reason: Word<condition::Reason>,
 }
 
 impl TimelineEntry {
-    pub fn new(phase: Phase, at: Time, reason: Reason) -> Self {
-        Self { phase, at, reason: reason.to_string() }
+    pub fn new(phase: Phase, at: Time, reason: condition::Reason) -> Self {
+        Self { phase, at, reason: reason.into() }
     }
 }

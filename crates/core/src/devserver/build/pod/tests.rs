@@ -39,14 +39,14 @@ fn shapes() -> Vec<Request> {
     let all_in = |server: &mut DevServer| {
         server.spec.volumes = vec![volume("claim-data", "/data")];
         server.spec.env = vec![setting("A", "1")];
-        server.spec.setup = Some(Setup {
+        server.spec.setup = Some(Box::new(Setup {
             script: Some("make".into()),
             repository: Some(Repository { url: "https://git.example.org/a.git".into(), reference: None }),
             pre_stop: Some("sync".into()),
-        });
+        }));
         let pull_secret = Some("pull".parse().unwrap());
-        server.spec.image =
-            Some(Image { reference: Some("own:1".into()), build: None, keep_entrypoint: true, pull_secret });
+        let image = Image { reference: Some("own:1".into()), build: None, keep_entrypoint: true, pull_secret };
+        server.spec.image = Some(Box::new(image));
     };
     vec![
         Request::of(DevServer::test()),

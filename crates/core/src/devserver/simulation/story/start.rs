@@ -125,7 +125,8 @@ fn a_foreign_secret_does_not_stop_what_runs() {
 
 fn with_entrypoint(answer: Result<Vec<String>, String>) -> Cluster {
     let mut server = DevServer::test();
-    server.spec.image = Some(Image { reference: Some("own:1".into()), keep_entrypoint: true, ..Image::default() });
+    let image = Image { reference: Some("own:1".into()), keep_entrypoint: true, ..Image::default() };
+    server.spec.image = Some(Box::new(image));
     let mut cluster = Cluster::new(server);
     cluster.entrypoint = answer;
     cluster.observer.may_fail = true;
