@@ -48,8 +48,9 @@ pub struct Context {
     pub authority: watch::Sender<Known>,
     pub calls: Calls,
     pub refusals: Refusals,
-    /// The queue's planner.
-    pub plans: Mutex<Plans>,
+    /// The queue's planner. Whoever asks about a long queue holds it while copying that queue, in a thread of its own; the
+    /// rest of the leader's work goes on meanwhile.
+    pub plans: tokio::sync::Mutex<Plans>,
 }
 
 /// Copies of the cluster.

@@ -8,7 +8,7 @@ mod recording;
 mod unsure;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
@@ -190,7 +190,7 @@ async fn decide(ctx: &Arc<Context>, memory: &mut Memory, snapshot: &Arc<Snapshot
     let (unfit, mut recording) = (memory.unfit.clone(), std::mem::take(&mut memory.recording));
     let thinking = tokio::task::spawn_blocking(move || {
         let begun = processor_time();
-        let mut plans = leader.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = leader.plans.blocking_lock();
         plans.outlook = None;
         let plan = plans.planner.plan(&facts.world(unfit), &policy, leader.now(), &mut |step| recording.take(step));
         leader.metrics.queue_cpu.inc_by(processor_time().saturating_sub(begun).as_secs_f64());
@@ -204,7 +204,7 @@ async fn decide(ctx: &Arc<Context>, memory: &mut Memory, snapshot: &Arc<Snapshot
         Err(panic) => {
             failed(ctx, &Error::Panicked(panic.to_string()));
             // What it was told is half done: the next plan is made from nothing.
-            *ctx.plans.lock().unwrap_or_else(PoisonError::into_inner) = Plans::default();
+            *ctx.plans.lock().await = Plans::default();
             None
         }
     }
