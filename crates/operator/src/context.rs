@@ -313,7 +313,7 @@ impl Context {
 
     /// Asked before every write.
     pub fn may_write(&self) -> Result<(), Error> {
-        self.lead.check()
+        self.lead.may_write()
     }
 
     pub fn user(&self, name: &str) -> Option<Arc<DevServerUser>> {
