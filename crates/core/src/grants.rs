@@ -73,7 +73,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             lost_after: Duration::from_secs(600),
-            refused_after: Duration::from_secs(5),
+            refused_after: Duration::from_secs(30),
             retry_after: Duration::from_secs(300),
             epoch: 0,
             queue: scheduler::Policy::default(),

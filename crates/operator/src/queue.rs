@@ -138,6 +138,7 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
         return Again::After(failed(ctx, &error));
     }
     let began = Instant::now();
+        refused_after: ctx.config.unplaced_after,
     let competing = &mut memory.competing;
     let snapshot = Arc::new(Snapshot::take(ctx, &memory.decided, |server, now| place(competing, server, now)));
     let policy = Policy {
