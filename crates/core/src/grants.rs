@@ -25,6 +25,7 @@ mod record;
 mod refusal;
 mod revoke;
 pub(crate) mod room;
+mod setback;
 #[cfg(test)]
 mod stories;
 mod telling;
@@ -42,6 +43,7 @@ pub use facts::{Account, Accounts, Facts, Holder, Server, Want};
 pub use fallout::independent;
 pub use planner::{Planner, Watch};
 pub use refusal::{Fingerprint, Refusal, Refusals};
+pub use setback::Setbacks;
 pub use telling::Telling;
 
 pub(crate) use fit::is_open;

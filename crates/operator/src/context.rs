@@ -230,6 +230,8 @@ pub struct Hint {
     /// How often in a row it failed, and what was said the last time.
     pub failures: u32,
     pub obstacle: Option<String>,
+    /// Why the queue's decisions about it cannot be stored.
+    pub refused: Option<String>,
 }
 
 impl Hint {

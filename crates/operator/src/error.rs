@@ -72,6 +72,18 @@ impl Error {
         }
     }
 
+    /// What the API server said, if it refused a write by what is in it. It would refuse the same again, until the object or
+    /// a rule of the cluster is another one. Who we are, how busy it is and who was faster is nothing of that kind.
+    pub fn refusal(&self) -> Option<&str> {
+        let (Self::Write { source, .. } | Self::Status { source, .. }) = self else { return None };
+        match &**source {
+            kube::Error::Api(status) if matches!(status.code, 400 | 403 | 405..=407 | 410..=428 | 430..=499) => {
+                Some(&status.message)
+            }
+            _ => None,
+        }
+    }
+
     /// For the owner of a server, who knows nothing of our requests.
     pub fn sentence(&self) -> String {
         match self {
