@@ -102,6 +102,8 @@ pub struct Seen<'a> {
     pub authorities: &'a [String],
     /// What keeps being said against our writes or questions, in a sentence.
     pub obstacle: Option<String>,
+    /// Why what the queue decides about it cannot be stored, in a sentence.
+    pub refused: Option<String>,
 }
 
 /// What is known of the server's Secret, which nobody watches.

@@ -25,6 +25,7 @@ mod record;
 mod refusal;
 mod revoke;
 pub(crate) mod room;
+mod setback;
 #[cfg(test)]
 mod stories;
 mod telling;
@@ -42,6 +43,7 @@ pub use facts::{Account, Accounts, Facts, Holder, Server, Want};
 pub use fallout::independent;
 pub use planner::{Planner, Watch};
 pub use refusal::{Fingerprint, Refusal, Refusals};
+pub use setback::Setbacks;
 pub use telling::Telling;
 
 pub(crate) use fit::is_open;
@@ -73,7 +75,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             lost_after: Duration::from_secs(600),
-            refused_after: Duration::from_secs(5),
+            refused_after: Duration::from_secs(30),
             retry_after: Duration::from_secs(300),
             epoch: 0,
             queue: scheduler::Policy::default(),

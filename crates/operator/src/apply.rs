@@ -53,7 +53,9 @@ async fn patch(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
     let refused = answer.as_ref().is_err_and(|error| code(error) == Some(422));
     if refused && let Some(other) = other_role(ctx, object).await? {
         tracing::warn!(name = object.name, "a binding of our name had another role; it is made anew");
+        ctx.may_write()?;
         delete(ctx, &other).await?;
+        ctx.may_write()?;
         answer = in_time(api.patch(&object.name, &how, &body)).await;
     }
     let stored = answer.map_err(|source| failed("applying", object.kind, &object.name, source))?;

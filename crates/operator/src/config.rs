@@ -61,6 +61,9 @@ struct Settings {
     /// How long a node may be silent before its servers move [default: 10m]
     #[arg(long, env = "ODC_NODE_LOST_AFTER", value_name = "DURATION")]
     node_lost_after: Option<Duration>,
+    /// How long the kube-scheduler may find no place for a server's pod before it goes back to the queue [default: 30s]
+    #[arg(long, env = "ODC_UNPLACED_AFTER", value_name = "DURATION")]
+    unplaced_after: Option<Duration>,
     /// How long a server may take to start [default: 1h]
     #[arg(long, env = "ODC_START_LIMIT", value_name = "DURATION")]
     start_limit: Option<Duration>,
@@ -97,6 +100,8 @@ pub struct Config {
     pub queue_api: Option<SocketAddr>,
     /// The rules of the queue.
     pub queue: scheduler::Policy,
+    /// A pod for which there is no place for so long brings its server back to the queue.
+    pub unplaced_after: std::time::Duration,
     /// Where the queue is recorded.
     pub record: Option<PathBuf>,
     pub server: devserver::Settings,
@@ -144,6 +149,7 @@ impl Config {
         Ok(Self {
             queue: policy.as_deref().map(read).transpose()?.unwrap_or_default(),
             record: first.record.or(second.record),
+            unplaced_after: span(first.unplaced_after, second.unplaced_after, Duration::seconds(30)),
             kubeconfig,
             namespace: first.namespace.or(second.namespace).unwrap_or_else(|| namespace::SYSTEM.into()),
             service_account: first.service_account.or(second.service_account).unwrap_or_else(|| "odc-operator".into()),
@@ -179,6 +185,7 @@ mod tests {
         assert_eq!(config.server.expiry_grace.as_secs(), 5);
         assert_eq!(config.server.lost_after.as_secs(), 60);
         assert_eq!(config.server.start_limit.as_secs(), 3600);
+        assert_eq!(config.unplaced_after, odc_core::grants::Policy::default().refused_after);
     }
 
     #[test]

@@ -48,8 +48,9 @@ pub struct Context {
     pub authority: watch::Sender<Known>,
     pub calls: Calls,
     pub refusals: Refusals,
-    /// The queue's planner.
-    pub plans: Mutex<Plans>,
+    /// The queue's planner. Whoever asks about a long queue holds it while copying that queue, in a thread of its own; the
+    /// rest of the leader's work goes on meanwhile.
+    pub plans: tokio::sync::Mutex<Plans>,
 }
 
 /// Copies of the cluster.
@@ -230,6 +231,8 @@ pub struct Hint {
     /// How often in a row it failed, and what was said the last time.
     pub failures: u32,
     pub obstacle: Option<String>,
+    /// Why the queue's decisions about it cannot be stored.
+    pub refused: Option<String>,
 }
 
 impl Hint {
@@ -313,7 +316,7 @@ impl Context {
 
     /// Asked before every write.
     pub fn may_write(&self) -> Result<(), Error> {
-        self.lead.check()
+        self.lead.may_write()
     }
 
     pub fn user(&self, name: &str) -> Option<Arc<DevServerUser>> {

@@ -72,6 +72,20 @@ impl Error {
         }
     }
 
+    /// What the API server said, if it refused a write by what is in it. It would refuse the same again, until the object or
+    /// a rule of the cluster is another one. Who we are, how busy it is and who was faster is nothing of that kind.
+    pub fn refusal(&self) -> Option<&str> {
+        let (Self::Write { source, .. } | Self::Status { source, .. }) = self else { return None };
+        match &**source {
+            kube::Error::Api(status) => match status.code {
+                401 | 404 | 408 | 409 | 429 => None,
+                400..=499 => Some(&status.message),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// For the owner of a server, who knows nothing of our requests.
     pub fn sentence(&self) -> String {
         match self {
@@ -110,5 +124,29 @@ pub fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_about_what_was_written_is_a_refusal() {
+        let answered = |code: u16| {
+            let status = kube::core::Status { code, message: "no".into(), ..kube::core::Status::default() };
+            Error::Status {
+                kind: "DevServer",
+                name: "box".into(),
+                source: Box::new(kube::Error::Api(Box::new(status))),
+            }
+        };
+        for code in [400, 403, 413, 422] {
+            assert_eq!(answered(code).refusal(), Some("no"), "{code}");
+        }
+        for code in [401, 404, 408, 409, 429, 500, 503] {
+            assert_eq!(answered(code).refusal(), None, "{code}");
+        }
+        assert_eq!(Error::NotLeading.refusal(), None);
     }
 }

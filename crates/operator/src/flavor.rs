@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus};
 use odc_core::flavor;
-use odc_core::grants::Refusals;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -23,7 +22,7 @@ async fn pass(ctx: &Context) -> Result<(), Error> {
     let snapshot = Snapshot::take(ctx, &Decided::new(), |server, now| {
         server.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0)
     });
-    let world = snapshot.world(Refusals::default());
+    let world = snapshot.world();
     let flavors = ctx.cluster.flavors.kept.all();
     let defaults = flavors.iter().filter(|flavor| flavor.spec.default).count();
     let mut result = Ok(());

@@ -9,7 +9,7 @@ mod observed;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -54,30 +54,55 @@ impl Stored {
 pub struct Lead {
     pub epoch: i64,
     stored: Stored,
-    until: Arc<Mutex<Instant>>,
+    times: Arc<Mutex<Times>>,
+}
+
+#[derive(Debug)]
+struct Times {
+    /// Nothing is written from here on.
+    until: Instant,
+    /// When something was last about to be written.
+    wrote: Option<Instant>,
 }
 
 impl Lead {
     pub(crate) fn new(epoch: i64, stored: Stored, since: Instant) -> Self {
-        Self { epoch, stored, until: Arc::new(Mutex::new(since + RENEW_DEADLINE)) }
+        let times = Times { until: since + RENEW_DEADLINE, wrote: None };
+        Self { epoch, stored, times: Arc::new(Mutex::new(times)) }
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asked before every write. A process that was stopped and goes on finds its time over.
-    pub fn check(&self) -> Result<(), Error> {
-        if Instant::now() < *self.until.lock().unwrap_or_else(PoisonError::into_inner) {
-            Ok(())
-        } else {
-            Err(Error::NotLeading)
+    pub fn may_write(&self) -> Result<(), Error> {
+        let (mut times, now) = (self.times(), Instant::now());
+        if now >= times.until {
+            return Err(Error::NotLeading);
         }
+        times.wrote = Some(now);
+        Ok(())
     }
 
-    /// From now on nothing is written, whoever is in the middle of something.
-    fn end(&self) {
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.times().until
+    }
+
+    /// From now on nothing is written, whoever is in the middle of something. Waits for what was sent before: the next
+    /// leader begins with one list of everything, and what is stored after that list was decided without it.
+    async fn end(&self) {
+        let wrote = {
+            let mut times = self.times();
+            times.until = Instant::now();
+            times.wrote
+        };
+        let left = wrote.map_or(Duration::ZERO, |wrote| REQUEST_LIMIT.saturating_sub(wrote.elapsed()));
+        tokio::time::sleep(left).await;
     }
 
     fn renewed(&self, since: Instant) {
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = since + RENEW_DEADLINE;
+        self.times().until = since + RENEW_DEADLINE;
     }
 }
 
@@ -214,7 +239,7 @@ impl Candidate {
                 Ok(Renewal::Gone) => return self.leave_number(lead).await,
                 Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "renewing the lease"),
             }
-            if lead.check().is_err() {
+            if lead.is_over() {
                 return;
             }
         }
@@ -238,14 +263,14 @@ impl Candidate {
         Ok(Renewal::Kept(Stored::of(&self.replace(stored, epoch).await?)))
     }
 
-    /// Somebody deleted the Lease, and another may already have looked for it in vain, so this process stops. The next one
-    /// need not wait for what we may still do, nor search for our number.
+    /// Somebody deleted the Lease, and another may already have looked for it in vain, so this process stops. When it has
+    /// nothing under way any more, the next one need not wait for it, nor search for its number.
     async fn leave_number(&self, lead: &Lead) {
         // Past our time it is no longer ours to say who comes next.
-        if lead.check().is_err() {
+        if lead.is_over() {
             return;
         }
-        lead.end();
+        lead.end().await;
         if let Err(error) = self.put_back(lead.epoch).await {
             tracing::info!(error = &error as &dyn std::error::Error, "the lease was not made anew");
         }
@@ -260,13 +285,13 @@ impl Candidate {
         }
     }
 
-    /// Stops all writes, and lets the next one begin at once. Nobody may renew any more.
+    /// Stops all writes, and lets the next one begin as soon as none is under way. Nobody may renew any more.
     pub async fn release(&self, lead: &Lead) -> kube::Result<()> {
         // Past its time it may be somebody else's already.
-        if lead.check().is_err() {
+        if lead.is_over() {
             return Ok(());
         }
-        lead.end();
+        lead.end().await;
         let Some(mut lease) = in_time(self.api.get_opt(&self.name)).await? else {
             return self.put_back(lead.epoch).await;
         };

@@ -38,7 +38,7 @@ mod unreadable;
 mod user;
 mod watch;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt as _, select_all};
 use kube::Client;
@@ -170,7 +170,7 @@ fn work(
         since,
         authority: tokio::sync::watch::Sender::default(),
         calls: agents::Calls::new()?,
-        plans: Mutex::default(),
+        plans: tokio::sync::Mutex::default(),
         refusals: unreadable::Refusals::default(),
         hints: Hints::default(),
         admitting: Admitting::default(),

@@ -5,17 +5,18 @@
 
 mod keep;
 mod recording;
+mod refused;
 mod unsure;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use odc_api::v1alpha1::DevServer;
 use odc_core::grants::outlook::Outlook;
-use odc_core::grants::{self, Decision, Plan, Planner, Policy, Refusals, Telling, What, independent};
+use odc_core::grants::{Decision, Facts, Plan, Planner, Policy, Refusals, Setbacks, Telling, What, independent};
 use odc_core::plan::Again;
 use serde_json::json;
 
@@ -63,8 +64,8 @@ struct Memory {
     competing: HashMap<String, Timestamp>,
     telling: Telling,
     unsure: Unsure,
-    /// Servers whose writes were refused: how often in a row, and until when they are left alone.
-    refused: HashMap<String, (u32, Instant)>,
+    /// Servers whose writes failed.
+    setbacks: Setbacks,
     unkept: Unkept,
     recording: Recording,
     /// How long the last plan took to make.
@@ -80,27 +81,15 @@ impl Memory {
             competing: HashMap::new(),
             telling: Telling::default(),
             unsure: Unsure::default(),
-            refused: HashMap::new(),
+            setbacks: Setbacks::default(),
             unkept: Unkept::default(),
             recording,
             thought: Duration::ZERO,
         }
     }
 
-    /// What would probably be refused again, and when to try: apart from the rest, so that one bad object harms only
-    /// itself.
-    fn part_refused(&self, decisions: Vec<Decision>) -> (Vec<Decision>, Vec<Decision>, Again) {
-        let left = |decision: &Decision| {
-            let (_, until) = self.refused.get(&decision.uid)?;
-            Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
-        };
-        let soonest = decisions.iter().filter_map(left).min();
-        let (refused, due) = decisions.into_iter().partition(|decision| left(decision).is_some());
-        (due, refused, soonest.map_or(Again::OnChange, Again::After))
-    }
-
-    /// Takes note of a write that failed. Gives when to try again.
-    fn note_failure(&mut self, ctx: &Context, decision: &Decision, error: &Error) -> Duration {
+    /// Takes note of a write that failed. Gives when to look again.
+    fn note_failure(&mut self, ctx: &Context, decision: &Decision, server: &DevServer, error: &Error) -> Duration {
         if error.may_have_been_stored() {
             self.unsure.note(&decision.uid, (decision.namespace.clone(), decision.name.clone()));
         }
@@ -108,10 +97,14 @@ impl Memory {
         if error.class() == Class::Conflict {
             return soon;
         }
-        let failures = self.refused.get(&decision.uid).map_or(0, |(failures, _)| *failures).saturating_add(1);
-        let patience = back_off(failures);
-        self.refused.insert(decision.uid.clone(), (failures, Instant::now() + patience));
-        patience
+        let refusal = error.refusal();
+        let patience = back_off(self.setbacks.failures(&decision.uid).saturating_add(1));
+        let refused_in = refusal.and(server.metadata.generation);
+        self.setbacks.note(&decision.uid, refused_in, self.began.elapsed() + patience);
+        let Some(said) = refusal else { return patience };
+        refused::tell(ctx, server, said);
+        // Others get at once what was planned for it.
+        Duration::ZERO
     }
 }
 
@@ -142,13 +135,16 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
     let began = Instant::now();
     let competing = &mut memory.competing;
     let snapshot = Arc::new(Snapshot::take(ctx, &memory.decided, |server, now| place(competing, server, now)));
+    let generation = |uid: &str| snapshot.generation(uid);
+    let (aside, tried_again) = memory.setbacks.aside(generation, memory.began.elapsed());
     let policy = Policy {
         epoch: ctx.lead.epoch,
         lost_after: ctx.config.server.lost_after,
+        refused_after: ctx.config.unplaced_after,
         queue: ctx.config.queue,
         ..Policy::default()
     };
-    let Some(plan) = decide(ctx, memory, &snapshot, policy).await else {
+    let Some(plan) = decide(ctx, memory, &snapshot, aside, policy).await else {
         return Again::After(Duration::from_secs(10));
     };
     memory.thought = began.elapsed();
@@ -158,19 +154,19 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
         ctx.metrics.moved.get_or_create(&Moved { cause: moved.why.as_str() }).inc();
     }
     memory.decided.retain(|uid, _| snapshot.behind.contains(uid));
-    let world = snapshot.world(Refusals::default());
+    let world = snapshot.world();
     let waiting: HashSet<&str> =
         world.servers.iter().filter(|server| server.waits()).map(|server| server.uid.as_str()).collect();
     ctx.metrics.waiting.set(i64::try_from(waiting.len()).unwrap_or(i64::MAX));
     memory.competing.retain(|uid, _| waiting.contains(uid.as_str()));
-    memory.refused.retain(|uid, _| snapshot.read.contains_key(uid));
+    memory.setbacks.retain(|uid| snapshot.read.contains_key(uid));
     memory.telling.compete(&waiting, memory.began.elapsed());
 
     memory.unkept.leave(plan.leaving);
     note_admitting(ctx, &snapshot, &waiting, &plan.decisions);
-    let (decisions, refused, later) = memory.part_refused(plan.decisions);
+    let (decisions, held, later) = memory.setbacks.part(plan.decisions, generation, memory.began.elapsed());
     let (mut due, untold) = memory.telling.due(decisions, memory.began.elapsed());
-    let mut again = plan.again.or(snapshot.again).or(later).or(untold);
+    let mut again = plan.again.or(snapshot.again).or(tried_again).or(later).or(untold);
     if due.len() > BATCH {
         // Any prefix of a plan is a fine place to go on from, and a new plan knows what happened meanwhile.
         due.truncate(BATCH);
@@ -180,21 +176,28 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
     // What is given back is stored before anything is granted from it, and what could not be is granted to nobody.
     let (back, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(Decision::gives_back);
     let (failures, soon) = write(ctx, memory, &snapshot, &world, back).await;
-    let refused = refused.into_iter().filter(Decision::gives_back).map(|decision| decision.uid);
-    let stuck: BTreeSet<String> = refused.chain(failures).collect();
+    let held = held.into_iter().filter(Decision::gives_back).map(|decision| decision.uid);
+    let stuck: BTreeSet<String> = held.chain(failures).collect();
     let (_, late) = write(ctx, memory, &snapshot, &world, independent(rest, &stuck, &world)).await;
     again.or(soon).or(late)
 }
 
 /// Beside everything else the leader does: in a long queue a plan takes a while. Nothing if it could not be made.
-async fn decide(ctx: &Arc<Context>, memory: &mut Memory, snapshot: &Arc<Snapshot>, policy: Policy) -> Option<Plan> {
+async fn decide(
+    ctx: &Arc<Context>,
+    memory: &mut Memory,
+    snapshot: &Arc<Snapshot>,
+    aside: BTreeSet<String>,
+    policy: Policy,
+) -> Option<Plan> {
     let (leader, facts) = (ctx.clone(), snapshot.clone());
     let (unfit, mut recording) = (memory.unfit.clone(), std::mem::take(&mut memory.recording));
     let thinking = tokio::task::spawn_blocking(move || {
         let begun = processor_time();
-        let mut plans = leader.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = leader.plans.blocking_lock();
         plans.outlook = None;
-        let plan = plans.planner.plan(&facts.world(unfit), &policy, leader.now(), &mut |step| recording.take(step));
+        let facts = Facts { unfit, aside, ..facts.world() };
+        let plan = plans.planner.plan(&facts, &policy, leader.now(), &mut |step| recording.take(step));
         leader.metrics.queue_cpu.inc_by(processor_time().saturating_sub(begun).as_secs_f64());
         (plan, recording)
     });
@@ -206,7 +209,7 @@ async fn decide(ctx: &Arc<Context>, memory: &mut Memory, snapshot: &Arc<Snapshot
         Err(panic) => {
             failed(ctx, &Error::Panicked(panic.to_string()));
             // What it was told is half done: the next plan is made from nothing.
-            *ctx.plans.lock().unwrap_or_else(PoisonError::into_inner) = Plans::default();
+            *ctx.plans.lock().await = Plans::default();
             None
         }
     }
@@ -255,7 +258,7 @@ async fn write(
     ctx: &Context,
     memory: &mut Memory,
     snapshot: &Snapshot,
-    world: &grants::Facts<'_>,
+    world: &Facts<'_>,
     batch: Vec<Decision>,
 ) -> (BTreeSet<String>, Again) {
     if batch.is_empty() {
@@ -268,23 +271,24 @@ async fn write(
         let status = json!({"admission": decision.admission, "flavor": flavors.get(decision.uid.as_str())});
         Some(async move {
             let written = report::status(ctx, &*server, status, Manager::Queue).await;
-            (decision, written)
+            (decision, server, written)
         })
     });
     let (mut failures, mut again) = (BTreeSet::new(), Again::OnChange);
     let written: Vec<_> = stream::iter(writes).buffered(TOGETHER).collect().await;
-    for (decision, written) in written {
+    for (decision, server, written) in written {
         match written {
             Ok(server) => {
                 if decision.what == What::Wait {
                     memory.telling.told(&decision.uid, memory.began.elapsed());
                 }
-                memory.refused.remove(&decision.uid);
+                memory.setbacks.forget(&decision.uid);
+                refused::no_more(ctx, &server);
                 let version = crate::follow::version(&server);
                 memory.decided.insert(decision.uid, (Arc::new(server), version));
             }
             Err(error) => {
-                again = again.or(Again::After(memory.note_failure(ctx, &decision, &error)));
+                again = again.or(Again::After(memory.note_failure(ctx, &decision, &server, &error)));
                 failures.insert(decision.uid);
             }
         }

@@ -105,11 +105,13 @@ where
     let mut answer = in_time(api.patch_status(&name, &gentle, &Patch::Apply(&body))).await;
     if matches!(&answer, Err(error) if is_taken(error)) {
         tracing::warn!(kind = kind::<K>(), name, "a status was edited by somebody else; it is written over");
+        ctx.may_write()?;
         answer = in_time(api.patch_status(&name, &gentle.clone().force(), &Patch::Apply(&body))).await;
     }
     let mut stored = answer.map_err(failed)?;
     if let Some(surplus) = surplus(&stored, &status, manager) {
         tracing::warn!(kind = kind::<K>(), name, "a status was edited by somebody else; it is cleared");
+        ctx.may_write()?;
         let body = json!({"metadata": head(stored.resource_version()), "status": surplus});
         let plain = PatchParams::default();
         stored = in_time(api.patch_status(&name, &plain, &Patch::Merge(&body))).await.map_err(failed)?;

@@ -1,6 +1,6 @@
 //! The world as the queue sees it, from our copies of the cluster.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -88,7 +88,13 @@ impl Snapshot {
         taken
     }
 
-    pub fn world(&self, unfit: Refusals) -> Facts<'_> {
+    /// Which generation of a server was read.
+    pub fn generation(&self, uid: &str) -> Option<i64> {
+        self.read.get(uid)?.metadata.generation
+    }
+
+    /// Everything but what only the queue remembers.
+    pub fn world(&self) -> Facts<'_> {
         Facts {
             nodes: self.nodes.iter().map(|node| &**node).collect(),
             pods: self.pods.iter().map(|pod| &**pod).collect(),
@@ -96,7 +102,8 @@ impl Snapshot {
             runtimes: self.runtimes.iter().map(|runtime| &**runtime).collect(),
             servers: self.servers.iter().collect(),
             accounts: self.accounts.clone(),
-            unfit,
+            unfit: Refusals::default(),
+            aside: BTreeSet::new(),
             flavors: self.flavors.iter().map(|flavor| &**flavor).collect(),
         }
     }

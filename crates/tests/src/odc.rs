@@ -110,7 +110,12 @@ pub struct Operator {
 
 /// Short times, so that tests see what takes hours elsewhere.
 pub fn short_times() -> Vec<(&'static str, &'static str)> {
-    vec![("ODC_EXPIRY_GRACE", "1s"), ("ODC_NODE_LOST_AFTER", "3s"), ("ODC_IDLE_GRACE", "5s")]
+    vec![
+        ("ODC_EXPIRY_GRACE", "1s"),
+        ("ODC_NODE_LOST_AFTER", "3s"),
+        ("ODC_UNPLACED_AFTER", "5s"),
+        ("ODC_IDLE_GRACE", "5s"),
+    ]
 }
 
 impl Operator {

@@ -69,6 +69,7 @@ fn is_to_wait(reason: Reason) -> bool {
         | Reason::Unschedulable
         | Reason::Preempted
         | Reason::PodHeld
+        | Reason::Incomplete
         | Reason::NodeLost => true,
         Reason::Valid
         | Reason::ImageAvailable
@@ -104,7 +105,6 @@ fn is_to_wait(reason: Reason) -> bool {
         | Reason::NotWritten
         | Reason::Reconciled
         | Reason::NoNodes
-        | Reason::Incomplete
         | Reason::NamespaceTaken
         | Reason::UnknownMember => false,
     }

@@ -274,7 +274,8 @@ impl<'a> Decision<'a> {
                 let said = || describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
                 // Until its old pods are gone the queue gives it nothing.
                 let held = self.held().or_else(|| self.overdue()).map(|message| (Reason::PodHeld, message));
-                let (reason, message) = held.unwrap_or_else(said);
+                let refused = || self.seen.refused.clone().map(|message| (Reason::Incomplete, message));
+                let (reason, message) = held.or_else(refused).unwrap_or_else(said);
                 (Outlook::new(Phase::Queued, reason, message).competing(), self.patience())
             }
         };

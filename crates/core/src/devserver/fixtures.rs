@@ -104,6 +104,7 @@ pub(super) fn seen<'a>(pods: &'a [Pod], nodes: &'a [Node]) -> Seen<'a> {
         sleep: None,
         admitting: false,
         obstacle: None,
+        refused: None,
         owner: None,
         guests: vec![],
         agents: crate::devserver::Agents::default(),

@@ -113,6 +113,20 @@ fn who_is_about_to_be_admitted_is_not_told_to_wait_unless_it_takes_long() {
 }
 
 #[test]
+fn who_cannot_be_granted_anything_is_told_why() {
+    let waiting = with(|status| status.phase = Some(Phase::Queued));
+    let said = "A rule of the cluster forbids it.".to_owned();
+    waiting.check(|checked| {
+        let seen = super::Seen { refused: Some(said.clone()), ..seen(&[], &[]) };
+        let plan = decide(&waiting.server, checked, &seen, &settings(), at(1_000));
+        let conditions = plan.status.map(|status| status.conditions).unwrap_or_default();
+        let admitted = conditions.iter().find(|condition| condition.type_ == "Admitted").unwrap();
+        assert_eq!((admitted.status.as_str(), admitted.reason.as_str()), ("False", "Incomplete"));
+        assert_eq!(admitted.message, said);
+    });
+}
+
+#[test]
 fn a_secret_of_an_earlier_namesake_is_looked_at_again_soon_and_then_more_rarely() {
     let starting = with(|status| {
         granted(status);

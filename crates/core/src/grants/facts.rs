@@ -1,6 +1,6 @@
 //! The facts the scheduler decides from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub struct Facts<'a> {
     pub servers: Vec<&'a Server>,
     pub accounts: Accounts,
     pub unfit: Refusals,
+    /// Servers by their uid about which nothing can be stored at the moment: nothing is planned for them.
+    pub aside: BTreeSet<String>,
     /// For what is recorded of them.
     pub flavors: Vec<&'a DevServerFlavor>,
 }

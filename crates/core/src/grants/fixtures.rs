@@ -1,6 +1,7 @@
 //! Clusters for tests: nodes, pods and servers, changed by what a test is about. GPU nodes have plenty of CPU and
 //! memory, so that only what a test names is short.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
@@ -199,6 +200,7 @@ pub(crate) struct Cluster {
     pub servers: Vec<Server>,
     pub accounts: Accounts,
     pub unfit: Refusals,
+    pub aside: BTreeSet<String>,
     pub policy: Policy,
     pub now: Timestamp,
 }
@@ -213,6 +215,7 @@ impl Cluster {
             servers: Vec::new(),
             accounts: Accounts::default(),
             unfit: Refusals::default(),
+            aside: BTreeSet::new(),
             // Nobody's share counts, so that the order is that of arrival.
             policy: Policy {
                 epoch: 2,
@@ -270,6 +273,7 @@ impl Cluster {
             servers: self.servers.iter().collect(),
             accounts: self.accounts.clone(),
             unfit: self.unfit.clone(),
+            aside: self.aside.clone(),
             flavors: vec![],
         }
     }

@@ -66,13 +66,18 @@ fn servers<'a>(
         // What is not valid has no known end, and nothing is kept for it.
         let booked =
             server.want == Want::Later && server.lifetime.is_some() && server.not_before.is_some_and(|at| at > now);
+        let aside = facts.aside.contains(&server.uid);
         let state = match held {
             Some(held) => State::Running(running(server, held, policy, now)),
+            None if aside => State::Resting,
             None if server.is_granted() && !barred => State::Resting,
             None if server.want == Want::Run || booked => State::Waiting,
             None => State::Resting,
         };
-        Some(scheduler::Server { barred, state, ..told(server, unfit) })
+        let told = told(server, unfit);
+        // Nobody waits for somebody to leave who cannot be asked to.
+        let preemptible = told.preemptible && !aside;
+        Some(scheduler::Server { preemptible, barred, state, ..told })
     })
 }
 

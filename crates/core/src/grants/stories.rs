@@ -1,5 +1,6 @@
 //! What is decided in situations people know, told line by line.
 
+mod aside;
 mod attaching;
 mod ends;
 mod expecting;

@@ -79,6 +79,7 @@ impl Observed {
             agents: Agents { since: Some(self.since), of: self.hint.agents.iter().cloned().collect() },
             authorities: self.authority.as_ref().map_or(&[], |authority| &authority.trusted),
             obstacle: self.hint.obstacle.clone(),
+            refused: self.hint.refused.clone(),
         }
     }
 }

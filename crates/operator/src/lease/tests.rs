@@ -142,7 +142,7 @@ async fn a_leader_whose_lease_is_gone_ends_and_leaves_its_number() {
     let cluster = cluster(None, &[]);
     let lead = Lead::new(8, Stored { uid: Some("l".into()), version: Some("7".into()) }, Instant::now());
     candidate(&cluster).keep(&lead).await;
-    assert!(lead.check().is_err());
+    assert!(lead.may_write().is_err());
     let written = cluster.asked().into_iter().rfind(|asked| asked.method == "POST").unwrap();
     assert_eq!(
         (&written.body["spec"]["leaseTransitions"], &written.body["spec"]["holderIdentity"]),
@@ -151,16 +151,55 @@ async fn a_leader_whose_lease_is_gone_ends_and_leaves_its_number() {
     assert_eq!(number(candidate(&cluster).try_acquire(&mut Observed::default()).await.unwrap()), 9);
 }
 
-#[test]
-fn a_lead_ends_by_itself() {
+#[tokio::test(start_paused = true)]
+async fn a_lead_ends_by_itself() {
     let now = Instant::now();
-    assert!(Lead::new(1, Stored::default(), now).check().is_ok());
+    assert!(Lead::new(1, Stored::default(), now).may_write().is_ok());
     let old = Lead::new(1, Stored::default(), now.checked_sub(RENEW_DEADLINE).unwrap());
-    assert!(old.check().is_err());
+    assert!(old.is_over() && old.may_write().is_err());
     old.renewed(now);
-    assert!(old.check().is_ok());
-    old.end();
-    assert!(old.check().is_err());
+    assert!(!old.is_over() && old.may_write().is_ok());
+    old.end().await;
+    assert!(old.is_over() && old.may_write().is_err());
+}
+
+/// What a leader is asked to do, or finds, that lets the next one begin.
+#[derive(Clone, Copy, Debug)]
+enum Leave {
+    /// Somebody deleted the Lease.
+    Deleted,
+    /// It was asked to stop, and its Lease is there or not.
+    Asked { lease: bool },
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_may_begin_while_something_is_under_way() {
+    for leave in [Leave::Deleted, Leave::Asked { lease: true }, Leave::Asked { lease: false }] {
+        for (wrote, least) in [(true, REQUEST_LIMIT), (false, Duration::ZERO)] {
+            let there = matches!(leave, Leave::Asked { lease: true });
+            let cluster = cluster(there.then(|| lease(Some("us"), Some(8))), &[]);
+            let lead = Lead::new(8, Stored { uid: Some("l".into()), version: Some("7".into()) }, Instant::now());
+            if wrote {
+                lead.may_write().unwrap();
+            }
+            let begun = tokio::time::Instant::now();
+            let waited = match leave {
+                Leave::Deleted => {
+                    candidate(&cluster).keep(&lead).await;
+                    begun.elapsed().checked_sub(RETRY).unwrap()
+                }
+                Leave::Asked { .. } => {
+                    candidate(&cluster).release(&lead).await.unwrap();
+                    begun.elapsed()
+                }
+            };
+            // The clock of the tests stands still but for such waits, the process's own goes on.
+            let second = Duration::from_secs(1);
+            assert!((least.saturating_sub(second)..least + second).contains(&waited), "{leave:?} {wrote}: {waited:?}");
+            let written = cluster.asked().into_iter().rfind(Asked::is_write).unwrap();
+            assert_eq!(written.body["spec"]["holderIdentity"], Value::Null, "{leave:?}");
+        }
+    }
 }
 
 #[test]

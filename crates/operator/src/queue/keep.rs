@@ -6,7 +6,6 @@
 //! forgets a few stays.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
@@ -56,33 +55,31 @@ impl Unkept {
     async fn keep_records(&mut self, ctx: &Context) -> Again {
         let left = self.recorded.map_or(Duration::ZERO, |at| PACE.saturating_sub(at.elapsed()));
         if !left.is_zero() {
-            return if plans(ctx, |planner| planner.has_learned()) { Again::After(left) } else { Again::OnChange };
+            return if ctx.plans.lock().await.planner.has_learned() { Again::After(left) } else { Again::OnChange };
         }
         let mut again = Again::OnChange;
-        for (flavor, record) in plans(ctx, odc_core::grants::Planner::learned) {
+        let learned = ctx.plans.lock().await.planner.learned();
+        for (flavor, record) in learned {
             if let Err(left) = ctx.cluster.flavors.turns.take(&flavor, Manager::Queue) {
                 again = again.or(Again::After(left));
-                plans(ctx, |planner| planner.keep_learned(flavor));
+                ctx.plans.lock().await.planner.keep_learned(flavor);
                 continue;
             }
             self.recorded = Some(Instant::now());
             tell_metrics(ctx, &flavor, &record);
             if let Err(error) = write_record(ctx, &flavor, &record).await {
                 again = again.or(Again::After(failed(ctx, &error).max(PACE)));
-                plans(ctx, |planner| planner.keep_learned(flavor));
+                ctx.plans.lock().await.planner.keep_learned(flavor);
             }
         }
         again
     }
 }
 
-fn plans<T>(ctx: &Context, look: impl FnOnce(&mut odc_core::grants::Planner) -> T) -> T {
-    look(&mut ctx.plans.lock().unwrap_or_else(PoisonError::into_inner).planner)
-}
-
 /// One who is gone uses nothing.
 async fn write_use(ctx: &Context, holder: &Holder, policy: &Policy) -> Result<(), Error> {
-    let usage = json!({"usage": plans(ctx, |planner| planner.usage(holder, policy, ctx.now()))});
+    let usage = ctx.plans.lock().await.planner.usage(holder, policy, ctx.now());
+    let usage = json!({"usage": usage});
     match holder {
         Holder::User(name) => {
             let Some(user) = ctx.user(name.as_str()) else { return Ok(()) };
@@ -106,5 +103,36 @@ fn tell_metrics(ctx: &Context, flavor: &str, record: &Record) {
     for (promise, count) in [("given", promises.given), ("kept50", promises.kept50), ("kept90", promises.kept90)] {
         let label = Promised { flavor: flavor.to_owned(), promises: promise };
         ctx.metrics.promises.get_or_create(&label).set(i64::from(count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::fake;
+
+    #[tokio::test]
+    async fn who_copies_the_queue_to_answer_a_question_holds_up_nothing_else() {
+        let ctx = fake::context(fake::answering(|_| (404, Value::Null)).client);
+        let (taken, is_taken) = tokio::sync::oneshot::channel();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let copying = tokio::task::spawn_blocking({
+            let ctx = ctx.clone();
+            move || {
+                let _plans = ctx.plans.blocking_lock();
+                taken.send(()).unwrap();
+                is_done.recv().unwrap();
+            }
+        });
+        is_taken.await.unwrap();
+        let mut unkept = Unkept::default();
+        unkept.leave([Holder::User("ada".parse().unwrap())].into());
+        // All on the one thread of this test: the second has its turn only if the first does not block it.
+        let policy = Policy::default();
+        let (again, ()) = tokio::join!(unkept.keep(&ctx, &policy), async { done.send(()).unwrap() });
+        assert_eq!(again, Again::OnChange);
+        copying.await.unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Answers from how the queue stood after its last pass.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -28,7 +28,7 @@ pub struct Live(pub Arc<Context>);
 
 impl Live {
     fn outlook(&self) -> Arc<Outlook> {
-        self.0.plans.lock().unwrap_or_else(PoisonError::into_inner).outlook()
+        self.0.plans.blocking_lock().outlook()
     }
 
     /// What would become of such a server, asked for by the user of a namespace.

@@ -15,6 +15,7 @@ mod luck;
 mod queue;
 mod queue_api;
 mod races;
+mod refused;
 mod rig;
 mod rights;
 pub mod stage;

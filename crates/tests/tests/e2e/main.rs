@@ -3,6 +3,7 @@
 mod clouds;
 mod demo;
 mod devctl;
+mod ended;
 mod extend_api;
 mod faults;
 mod gpus;

@@ -63,6 +63,7 @@ impl Cluster {
             held: self.operator.held,
             admitting: false,
             obstacle: None,
+            refused: None,
             owner: None,
             guests: vec![],
             agents: crate::devserver::Agents { since: self.operator.since, of: self.operator.agents.clone() },

@@ -83,7 +83,7 @@ fn any_fate() -> impl Strategy<Value = Fate> {
     prop_oneof![
         2 => Just(Fate::NotMade),
         1 => Just(Fate::Pending),
-        1 => (3_590..3_600_i64).prop_map(Fate::Unplaced),
+        1 => (3_560..3_600_i64).prop_map(Fate::Unplaced),
         4 => Just(Fate::Bound),
         1 => Just(Fate::Elsewhere),
         1 => Just(Fate::Over),

@@ -121,10 +121,10 @@ fn a_pod_without_a_place_goes_back_to_the_queue() {
             (server.unschedulable, server.message) = (Some(time(since)), Some("0/1 nodes are available.".into()));
         }
     };
-    let cluster = granted(gpu_node("n1", 8)).server_pod("s", 0, 1, unplaced(3_596));
+    let cluster = granted(gpu_node("n1", 8)).server_pod("s", 0, 1, unplaced(3_571));
     assert_eq!(cluster.plan().again, Again::After(std::time::Duration::from_secs(1)));
     check(cluster, &[]);
-    let cluster = granted(gpu_node("n1", 8)).server_pod("s", 0, 1, unplaced(3_595));
+    let cluster = granted(gpu_node("n1", 8)).server_pod("s", 0, 1, unplaced(3_570));
     assert_eq!(cluster.plan().refused.len(), 1);
     check(cluster, &["revoke s #1 Unschedulable: Node n1 did not take the pod: 0/1 nodes are available."]);
 

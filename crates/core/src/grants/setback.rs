@@ -1,0 +1,137 @@
+//! Servers about which a decision could not be stored: how long they are left alone, and for whom nothing is planned
+//! meanwhile.
+//!
+//! An answer that says no says it again until the object or a rule of the cluster is another one. Whoever is planned for
+//! all the same keeps room from everybody else that nobody ever uses. Any other failure may pass by itself, and then the
+//! room is still theirs.
+//!
+//! This is a memory, not a fact that anything rests on: whoever forgets it tries once more. Times are those of a clock
+//! that never goes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Decision;
+use crate::plan::Again;
+
+/// By the uid of the server.
+#[derive(Clone, Debug, Default)]
+pub struct Setbacks(BTreeMap<String, Setback>);
+
+#[derive(Clone, Copy, Debug)]
+struct Setback {
+    /// In a row.
+    failures: u32,
+    until: Duration,
+    /// The generation of the server in which the API server refused it; nothing if it did not say no.
+    refused_in: Option<i64>,
+}
+
+impl Setback {
+    /// How long it is left alone. One that was refused and asks for something else since is not. What is written into its
+    /// status, by us too, does not count: a new reason each time would make it try without end.
+    fn left(self, generation: Option<i64>, now: Duration) -> Option<Duration> {
+        let same = self.refused_in.is_none_or(|refused_in| generation == Some(refused_in));
+        Some(self.until.saturating_sub(now)).filter(|left| same && !left.is_zero())
+    }
+}
+
+impl Setbacks {
+    /// How often in a row it failed.
+    pub fn failures(&self, uid: &str) -> u32 {
+        self.0.get(uid).map_or(0, |setback| setback.failures)
+    }
+
+    /// It failed once more, and is left alone until then. `refused_in` is the generation of the server in which the
+    /// API server said no.
+    pub fn note(&mut self, uid: &str, refused_in: Option<i64>, until: Duration) {
+        let failures = self.failures(uid).saturating_add(1);
+        self.0.insert(uid.to_owned(), Setback { failures, until, refused_in });
+    }
+
+    /// A decision about it was stored.
+    pub fn forget(&mut self, uid: &str) {
+        self.0.remove(uid);
+    }
+
+    /// Only these servers are still there.
+    pub fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.0.retain(|uid, _| is_there(uid));
+    }
+
+    /// Those for whom nothing is planned, and when the first of them is tried again. `generation` says in which one a
+    /// server is now.
+    pub fn aside(&self, generation: impl Fn(&str) -> Option<i64>, now: Duration) -> (BTreeSet<String>, Again) {
+        let refused = self.0.iter().filter(|(_, setback)| setback.refused_in.is_some());
+        let aside: BTreeMap<&String, Duration> =
+            refused.filter_map(|(uid, setback)| Some((uid, setback.left(generation(uid), now)?))).collect();
+        let again = aside.values().min().map_or(Again::OnChange, |left| Again::After(*left));
+        (aside.into_keys().cloned().collect(), again)
+    }
+
+    /// What is to be written now, what would probably fail again, and when to try that: apart from the rest, so that one
+    /// bad object harms only itself.
+    pub fn part(
+        &self,
+        decisions: Vec<Decision>,
+        generation: impl Fn(&str) -> Option<i64>,
+        now: Duration,
+    ) -> (Vec<Decision>, Vec<Decision>, Again) {
+        let left = |decision: &Decision| self.0.get(&decision.uid)?.left(generation(&decision.uid), now);
+        let soonest = decisions.iter().filter_map(left).min();
+        let (held, due) = decisions.into_iter().partition(|decision| left(decision).is_some());
+        (due, held, soonest.map_or(Again::OnChange, Again::After))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odc_api::v1alpha1::Admission;
+
+    use super::super::What;
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn decision(uid: &str) -> Decision {
+        let (namespace, name) = ("dev-ada".into(), "box".into());
+        Decision { namespace, name, uid: uid.into(), what: What::Grant, admission: Admission::default() }
+    }
+
+    #[test]
+    fn who_was_refused_is_left_out_until_it_changes_or_its_time_has_come() {
+        let mut setbacks = Setbacks::default();
+        setbacks.note("a", Some(7), 10 * SECOND);
+        let aside = |generation, now| setbacks.aside(|_| generation, now);
+        assert_eq!(aside(Some(7), SECOND), (["a".to_owned()].into(), Again::After(9 * SECOND)));
+        assert_eq!(aside(Some(8), SECOND), (BTreeSet::new(), Again::OnChange));
+        assert_eq!(aside(Some(7), 10 * SECOND), (BTreeSet::new(), Again::OnChange));
+        // The same for what is decided about it in the meantime.
+        let due = |generation, now| setbacks.part(vec![decision("a")], |_| generation, now).0.len();
+        assert_eq!((due(Some(7), SECOND), due(Some(8), SECOND), due(Some(7), 10 * SECOND)), (0, 1, 1));
+    }
+
+    #[test]
+    fn what_may_pass_by_itself_takes_no_room_away() {
+        let mut setbacks = Setbacks::default();
+        setbacks.note("a", None, 10 * SECOND);
+        assert_eq!(setbacks.aside(|_| Some(7), SECOND).0, BTreeSet::new());
+        // But it is not tried before its time, whatever changes.
+        for generation in [7, 8] {
+            let (due, held, again) = setbacks.part(vec![decision("a"), decision("b")], |_| Some(generation), SECOND);
+            assert_eq!((due, held), (vec![decision("b")], vec![decision("a")]));
+            assert_eq!(again, Again::After(9 * SECOND));
+        }
+    }
+
+    #[test]
+    fn failures_are_counted_until_one_is_stored() {
+        let mut setbacks = Setbacks::default();
+        for expect in 1..4 {
+            setbacks.note("a", Some(7), SECOND);
+            assert_eq!(setbacks.failures("a"), expect);
+        }
+        setbacks.forget("a");
+        assert_eq!(setbacks.failures("a"), 0);
+    }
+}
