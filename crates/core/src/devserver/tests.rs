@@ -120,9 +120,9 @@ fn who_cannot_be_granted_anything_is_told_why() {
         let seen = super::Seen { refused: Some(said.clone()), ..seen(&[], &[]) };
         let plan = decide(&waiting.server, checked, &seen, &settings(), at(1_000));
         let conditions = plan.status.map(|status| status.conditions).unwrap_or_default();
-        let admitted = conditions.iter().find(|condition| condition.type_ == "Admitted").unwrap();
+        let admitted = conditions.iter().find(|condition| condition.kind == Type::Admitted).unwrap();
         assert_eq!((admitted.status.as_str(), admitted.reason.as_str()), ("False", "Incomplete"));
-        assert_eq!(admitted.message, said);
+        assert_eq!(admitted.message.as_str(), said);
     });
 }
 
