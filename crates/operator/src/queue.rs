@@ -31,11 +31,9 @@ use recording::Recording;
 use unsure::Unsure;
 
 const NAME: &str = "queue";
-/// Passes are at least so far apart.
+/// Passes are at least so far apart, and twice as long as it takes to decide: what changes meanwhile is decided together,
+/// and a large cluster spends no more than a third of the time with it.
 const PACE: Duration = Duration::from_millis(10);
-/// And so many times as long as it takes to decide: what changes meanwhile is decided together, and a large cluster spends
-/// a sixth of a core with it at most. In a burst the rest is better used for what was decided.
-const PAUSE: u32 = 5;
 /// Writes under way at once.
 const TOGETHER: usize = 32;
 /// Writes of one pass: more would be decided long before they are written.
@@ -115,7 +113,7 @@ pub async fn run(ctx: Arc<Context>) {
         let started = Instant::now();
         let again = pass(&ctx, &mut memory).await;
         ctx.metrics.pass_seconds.observe(started.elapsed().as_secs_f64());
-        tokio::time::sleep(PACE.max(memory.thought * PAUSE)).await;
+        tokio::time::sleep(PACE.max(memory.thought * 2)).await;
         let changed = ctx.triggers.queue.notified();
         match again {
             Again::OnChange => changed.await,
