@@ -45,6 +45,34 @@ pub(super) fn first_excess(limits: &Limits, used: Held, need: Held, but: Option<
     })
 }
 
+/// What somebody may hold so that something more is within all limits: to compare with many amounts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ceiling {
+    devices: i64,
+    cpu: i64,
+    memory: i64,
+}
+
+impl Ceiling {
+    pub fn under(limits: &Limits, need: Held) -> Self {
+        let below = |most: Option<i128>, each: i128, need: i64| match most {
+            Some(most) if need > 0 => saturated(most.div_euclid(each) - i128::from(need)),
+            // What asks for nothing exceeds nothing, also where the quota is below what is used.
+            Some(_) | None => i64::MAX,
+        };
+        Self {
+            devices: below(limits.devices.map(i128::from), 1, need.devices),
+            cpu: below(limits.cpu, MILLI, need.cpu),
+            memory: below(limits.memory, WHOLE, need.memory),
+        }
+    }
+
+    /// Whether [`first_excess`] finds nothing.
+    pub fn is_above(&self, held: Held) -> bool {
+        held.devices <= self.devices && held.cpu <= self.cpu && held.memory <= self.memory
+    }
+}
+
 pub(super) fn flavor_excess(flavor: &str, most: i64, used: i64, need: Held) -> Option<Found> {
     let exceeded = need.devices > 0 && used.saturating_add(need.devices) > most;
     exceeded.then(|| (Limited::Flavor(flavor.to_owned()), most.into(), used.into(), need.devices.into()))
@@ -109,5 +137,26 @@ impl Excess {
             text(*most),
             text(*need),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Fractions of what is counted are there, too.
+        #[test]
+        fn what_is_under_the_ceiling_exceeds_nothing(
+            (devices, cpu, memory) in (prop::option::of(0..9_i64), prop::option::of(0..9_000_000_i128), prop::option::of(0..9_000_000_000_i128)),
+            used in (0..9_i64, 0..9_i64, 0..9_i64), need in (0..9_i64, 0..9_i64, 0..9_i64),
+        ) {
+            let limits = Limits { devices, cpu, memory, ..Limits::default() };
+            let held = |(devices, cpu, memory)| Held { devices, cpu, memory };
+            let found = first_excess(&limits, held(used), held(need), None);
+            prop_assert_eq!(Ceiling::under(&limits, held(need)).is_above(held(used)), found.is_none());
+        }
     }
 }
