@@ -45,6 +45,8 @@ pub(super) struct Pass<'w> {
     pub granted: Vec<Granted>,
     /// Bookings whose time is promised from now on.
     pub booked: BTreeSet<u32>,
+    /// Who is promised a booking changed since the order was found.
+    pub reorder: bool,
     /// Whom others were asked to leave for, the latest last. On paper they leave.
     pub claims: Vec<Claim>,
     pub asked: Asked,
@@ -164,6 +166,7 @@ impl<'w> Pass<'w> {
             blocked: BTreeSet::new(),
             granted: Vec::new(),
             booked: BTreeSet::new(),
+            reorder: false,
             claims: Vec::new(),
             asked: Asked::default(),
             given_up: BTreeSet::new(),
@@ -204,6 +207,7 @@ impl<'w> Pass<'w> {
                 self.spent += self.looked_at;
                 self.take_back(before);
             }
+            self.put_in_order();
             self.forget_plans();
         }
     }
@@ -246,9 +250,12 @@ impl<'w> Pass<'w> {
                         self.withdraw(claim);
                         return None;
                     }
-                    look.planned += usize::from(start.is_some());
+                    let server = self.world.entry(*at).map(|entry| &entry.server);
+                    let due = server.is_some_and(|server| server.is_due(self.now));
+                    // Bookings have planned starts besides, also when their time has come: nobody loses one for that.
+                    let booking = server.is_some_and(|server| server.not_before.is_some());
+                    look.planned += usize::from(start.is_some() && !booking);
                     self.passed += 1;
-                    let due = self.world.entry(*at).is_some_and(|entry| entry.server.is_due(self.now));
                     look.somebody_waits |= due && stop != Stop::Never;
                     look.waits.push(Some((stop, start)));
                 }
@@ -274,12 +281,18 @@ impl<'w> Pass<'w> {
         for at in &new {
             self.world.set_booked(*at, true);
         }
-        if !new.is_empty() {
+        self.booked.extend(&new);
+        self.lean_on_claims(&new);
+        self.reorder |= !new.is_empty();
+        !new.is_empty()
+    }
+
+    /// Bookings that were promised come first, and others not any more.
+    fn put_in_order(&mut self) {
+        if std::mem::take(&mut self.reorder) {
             self.world.waiting = std::mem::take(&mut self.order);
             self.order = in_order(self.world, self.policy, self.now);
         }
-        self.booked.extend(&new);
-        !new.is_empty()
     }
 
     /// Whether those who gave up asking others to leave should try again, because others did not give up, or everybody was

@@ -20,6 +20,8 @@ pub(super) struct Claim {
     victims: Vec<Victim>,
     /// When those ahead, and the server itself, are to start at the latest.
     limits: BTreeMap<u32, i64>,
+    /// Bookings that were promised since, and may count on the room.
+    booked: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -68,7 +70,8 @@ impl Pass<'_> {
         let victims = victims.collect();
         let planned = self.planned.iter().map(|(server, slot)| (*server, slot.start));
         let granted = self.granted.iter().map(|granted| (granted.server, self.now));
-        Some(Claim { by: at, victims, limits: planned.chain(granted).chain([(at, free_at)]).collect() })
+        let limits = planned.chain(granted).chain([(at, free_at)]).collect();
+        Some(Claim { by: at, victims, limits, booked: Vec::new() })
     }
 
     /// Whether a server is near enough to the head of the queue to ask others to leave. Each that does costs two looks at
@@ -148,8 +151,18 @@ impl Pass<'_> {
         if last {
             self.given_up.insert(claim.by);
         }
-        self.give_up(claim.by, last);
+        // What was promised while they were to leave may be impossible if they stay.
+        for booking in claim.booked.iter().filter(|booking| self.booked.remove(booking)) {
+            self.world.set_booked(*booking, false);
+            self.reorder = true;
+        }
+        self.give_up(claim.by, last && !self.reorder);
         self.let_stay(&claim);
+    }
+
+    /// Bookings are promised with the room of those who leave.
+    pub(super) fn lean_on_claims(&mut self, booked: &[u32]) {
+        self.claims.iter_mut().for_each(|claim| claim.booked.extend(booked));
     }
 
     /// For whom others leave.

@@ -46,8 +46,8 @@ impl Pass<'_> {
     }
 
     /// Nobody leaves for somebody. The look that it broke off can go on if all else is as it was then.
-    pub(super) fn give_up(&mut self, by: u32, last: bool) {
-        self.paused = self.paused.take().filter(|paused| last && paused.by == by);
+    pub(super) fn give_up(&mut self, by: u32, goes_on: bool) {
+        self.paused = self.paused.take().filter(|paused| goes_on && paused.by == by);
         if let Some(paused) = &mut self.paused {
             paused.in_vain = true;
         }
