@@ -34,14 +34,14 @@ const WHOLE: i128 = 1_000_000_000;
 
 type Found = (Limited, i128, i128, i128);
 
-pub(super) fn first_excess(limits: &Limits, used: Held, need: Held, but: Option<&Limited>) -> Option<Found> {
+pub(super) fn first_excess(limits: &Limits, used: Held, need: Held, but: impl Fn(&Limited) -> bool) -> Option<Found> {
     let devices = limits.devices.map(|most| (Limited::Devices, most.into(), used.devices.into(), need.devices.into()));
     let cpu = limits.cpu.map(|most| (Limited::Cpu, most, nanos(used.cpu, MILLI), nanos(need.cpu, MILLI)));
     let memory =
         limits.memory.map(|most| (Limited::Memory, most, nanos(used.memory, WHOLE), nanos(need.memory, WHOLE)));
     [devices, cpu, memory].into_iter().flatten().find(|(what, most, used, need)| {
         // What asks for nothing exceeds nothing, also where the quota is below what is used.
-        *need > 0 && used + need > *most && but != Some(what)
+        *need > 0 && used + need > *most && !but(what)
     })
 }
 
@@ -79,6 +79,17 @@ pub(super) fn flavor_excess(flavor: &str, most: i64, used: i64, need: Held) -> O
 }
 
 impl Limited {
+    /// The most of it that is allowed, if it is limited.
+    pub(super) fn most(&self, limits: &Limits) -> Option<i128> {
+        match self {
+            Self::Servers => limits.servers.map(i128::from),
+            Self::Devices => limits.devices.map(i128::from),
+            Self::Flavor(flavor) => limits.flavors.get(flavor).copied().map(i128::from),
+            Self::Cpu => limits.cpu,
+            Self::Memory => limits.memory,
+        }
+    }
+
     /// How much of what is limited this is.
     pub(super) fn of(&self, held: Held) -> i128 {
         match self {
@@ -155,7 +166,7 @@ mod tests {
         ) {
             let limits = Limits { devices, cpu, memory, ..Limits::default() };
             let held = |(devices, cpu, memory)| Held { devices, cpu, memory };
-            let found = first_excess(&limits, held(used), held(need), None);
+            let found = first_excess(&limits, held(used), held(need), |_| false);
             prop_assert_eq!(Ceiling::under(&limits, held(need)).is_above(held(used)), found.is_none());
         }
     }

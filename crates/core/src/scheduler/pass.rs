@@ -316,7 +316,7 @@ impl<'w> Pass<'w> {
             let (stop, start) = self.booking(at, from, span);
             return Verdict::Wait(stop, start);
         }
-        if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span, None) {
+        if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span, &[]) {
             // Whoever is stopped by a quota waits for nobody's nodes; where its end is known they are kept from then on.
             let start = if self.is_planned(at, planned) { self.keep_later(at, self.now, span) } else { None };
             return Verdict::Wait(Stop::Quota(excess), start);

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::excess::Limited;
 use super::order::Right;
 use super::pass::{Pass, Waiting};
 use super::plan::{Preemption, Stop};
 use super::policy::Backfill;
-use super::quota::Holder;
+use super::purse::{Held, Holding};
+use super::quota::{Holder, is_limited};
 use super::world::Entry;
 
 /// Servers that leave for another one.
@@ -36,8 +38,8 @@ struct Victim {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
     pub victims: BTreeSet<u32>,
-    /// Devices of the victims, by team.
-    devices: BTreeMap<u32, i64>,
+    /// What the victims hold, by team.
+    held: BTreeMap<u32, Holding>,
     /// The earliest of all limits of a server.
     limits: BTreeMap<u32, i64>,
 }
@@ -101,7 +103,7 @@ impl Pass<'_> {
         let might_be_asked = |entry: &Entry| {
             let server = &entry.server;
             let team = entry.team.and_then(|team| self.world.teams.get(team));
-            let borrows = team.is_some_and(|purse| purse.account.limits.devices.is_some());
+            let borrows = team.is_some_and(|purse| is_limited(&purse.account.limits));
             server.preemptible
                 && server.preemptions < self.policy.most_preemptions
                 && (borrows || self.policy.preempt_for_priority && server.priority < highest)
@@ -127,8 +129,8 @@ impl Pass<'_> {
         for victim in &claim.victims {
             self.expect(victim.server, Some(free_at));
             self.asked.victims.insert(victim.server);
-            if let Some((team, devices)) = self.world.entry(victim.server).and_then(devices_of_team) {
-                *self.asked.devices.entry(team).or_default() += devices;
+            if let Some((team, entry)) = self.world.entry(victim.server).and_then(|entry| Some((entry.team?, entry))) {
+                self.asked.held.entry(team).or_default().add(entry);
             }
         }
         self.asked.bound(&claim);
@@ -182,8 +184,8 @@ impl Pass<'_> {
         for victim in claim.victims.iter().rev() {
             self.expect(victim.server, victim.end);
             self.asked.victims.remove(&victim.server);
-            if let Some((team, devices)) = self.world.entry(victim.server).and_then(devices_of_team) {
-                *self.asked.devices.entry(team).or_default() -= devices;
+            if let Some((team, entry)) = self.world.entry(victim.server).and_then(|entry| Some((entry.team?, entry))) {
+                self.asked.held.entry(team).or_default().remove(entry);
             }
         }
         self.asked.limits.clear();
@@ -206,7 +208,7 @@ impl Pass<'_> {
     }
 
     /// By which right one may ask for what another one has.
-    fn right_over(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
+    pub(super) fn right_over(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
         if self.is_spared(holder) { None } else { self.right(claimant, holder) }
     }
 
@@ -220,26 +222,31 @@ impl Pass<'_> {
             || running.on.is_empty()
     }
 
-    /// The same for one that may be asked. It depends on nothing of the holder but its team and priority.
+    /// The same for one that may be asked. It depends on nothing of the holder but its team, priority and
+    /// flavor, and which things it has.
     pub(super) fn right(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
-        // Who has quota of its own may have it back from whoever borrows.
-        let has_quota =
-            |team: u32| self.world.teams.get(team).is_some_and(|purse| purse.account.limits.devices.is_some());
-        let owns = claimant.team.is_some_and(|team| has_quota(team) && !self.borrows_still(team));
-        if owns && holder.team != claimant.team && holder.team.is_some_and(|team| self.borrows_still(team)) {
-            return Some(Right::Quota);
-        }
+        // Who has quota of its own of something may have it back from whoever borrows that.
+        let teams = claimant.team.zip(holder.team).filter(|(one, other)| one != other);
+        let owns = teams.is_some_and(|(one, other)| {
+            shared(claimant, holder).any(|what| self.has_own(one, &what) && self.borrows_still(other, &what))
+        });
         let urgent = self.policy.preempt_for_priority && claimant.server.priority > holder.server.priority;
-        urgent.then_some(Right::Priority)
+        if owns { Some(Right::Quota) } else { urgent.then_some(Right::Priority) }
     }
 
-    /// Whether a team holds more than its own when all have started who are to, and all have left who were asked to.
-    fn borrows_still(&self, team: u32) -> bool {
+    fn has_own(&self, team: u32, what: &Limited) -> bool {
+        let purse = self.world.teams.get(team);
+        purse.is_some_and(|purse| what.most(&purse.account.limits).is_some()) && !self.borrows_still(team, what)
+    }
+
+    /// Whether a team holds more of something than its own when all have started who are to, and all have left who were
+    /// asked to.
+    fn borrows_still(&self, team: u32, what: &Limited) -> bool {
         let Some(purse) = self.world.teams.get(team) else { return false };
-        let held = purse.held.plus(self.draft.granted_to(Holder::Team(team))).devices;
-        let Some(most) = purse.account.limits.devices else { return false };
-        let asked = self.asked.devices.get(&team).copied().unwrap_or_default();
-        held.saturating_sub(purse.leaving).saturating_sub(asked) > most
+        let Some(most) = what.most(&purse.account.limits) else { return false };
+        let asked = self.asked.held.get(&team).map_or(0, |asked| asked.of(what));
+        let held = purse.held.of(what) + self.draft.granted_of(Holder::Team(team), what);
+        held - purse.leaving.of(what) - asked > most
     }
 }
 
@@ -252,8 +259,18 @@ impl Asked {
     }
 }
 
-fn devices_of_team(entry: &Entry) -> Option<(u32, i64)> {
-    Some((entry.team?, entry.need.devices))
+/// What quotas speak about that two servers both need.
+fn shared(one: &Entry, other: &Entry) -> impl Iterator<Item = Limited> {
+    let both = |amount: fn(&Held) -> i64| amount(&one.need) > 0 && amount(&other.need) > 0;
+    let devices = both(|need| need.devices);
+    let flavor = devices && one.server.flavor == other.server.flavor;
+    let shared = [
+        devices.then_some(Limited::Devices),
+        flavor.then(|| Limited::Flavor(one.server.flavor.clone())),
+        both(|need| need.cpu).then_some(Limited::Cpu),
+        both(|need| need.memory).then_some(Limited::Memory),
+    ];
+    shared.into_iter().flatten()
 }
 
 #[cfg(test)]

@@ -122,6 +122,17 @@ impl Draft {
         self.granted.get(&holder).copied().unwrap_or_default()
     }
 
+    /// The same of one thing. Of a flavor only where that is limited.
+    pub fn granted_of(&self, holder: Holder, what: &Limited) -> i128 {
+        match what {
+            Limited::Flavor(flavor) => {
+                let granted = self.by_flavor.get(&holder).and_then(|flavors| flavors.get(flavor));
+                granted.copied().unwrap_or_default().into()
+            }
+            Limited::Servers | Limited::Devices | Limited::Cpu | Limited::Memory => what.of(self.granted_to(holder)),
+        }
+    }
+
     /// Changes what is held between two times, of those for whom that is worked out.
     fn change(&mut self, world: &World, entry: &Entry, (from, until): (i64, i64), how: impl Fn(&mut Load)) {
         for holder in limited(world, entry) {
@@ -161,20 +172,20 @@ impl Draft {
     fn look_ahead_of(&mut self, world: &World, holder: Holder, flavor: Option<&str>) {
         let Some(purse) = world.purse(holder) else { return };
         let granted = self.ends.get(&holder).map_or(&[][..], Vec::as_slice);
-        let now = purse.held.plus(self.granted_to(holder));
+        let now = purse.held.all.plus(self.granted_to(holder));
         let ahead = self.outlook.entry(holder).or_insert_with(|| {
             let all = Arc::new(outlook(world, purse, now, granted, None));
             Ahead { all, flavors: BTreeMap::new() }
         });
         let Some(flavor) = flavor.filter(|flavor| !ahead.flavors.contains_key(*flavor)) else { return };
         let granted_of = self.by_flavor.get(&holder).and_then(|flavors| flavors.get(flavor)).copied();
-        let now = purse.held_of(flavor).saturating_add(granted_of.unwrap_or_default());
+        let now = purse.held.of_flavor(flavor).saturating_add(granted_of.unwrap_or_default());
         let steps = outlook(world, purse, Held { devices: now, ..Held::default() }, granted, Some(flavor));
         ahead.flavors.insert(flavor.to_owned(), Arc::new(steps));
     }
 
-    /// The first quota that does not allow a server to start now, and stay for so long. One that was found already may be
-    /// left out, because it is lent; then it counts only from the next planned start on.
+    /// The first quota that does not allow a server to start now, and stay for so long. Those that were found already may be
+    /// left out, because they are lent; then they count only from the next planned start on.
     pub fn excess(
         &self,
         world: &World,
@@ -182,13 +193,14 @@ impl Draft {
         entry: &Entry,
         now: i64,
         span: i64,
-        lent: Option<&Excess>,
+        lent: &[Excess],
     ) -> Option<Excess> {
         holders(entry).find_map(|holder| {
-            let lent = lent.filter(|lent| lent.holder == holder).map(|lent| &lent.what);
+            let borrows = lent.iter().any(|lent| lent.holder == holder);
+            let is_lent = |what: &Limited| lent.iter().any(|lent| lent.holder == holder && lent.what == *what);
             self.too_many(world, holder, at)
-                .or_else(|| self.too_much_now(world, holder, entry, lent))
-                .or_else(|| self.too_much_later(world, holder, entry, now, span, lent))
+                .or_else(|| self.too_much_now(world, holder, entry, is_lent))
+                .or_else(|| self.too_much_later(world, holder, entry, now, span, borrows))
         })
     }
 
@@ -244,19 +256,25 @@ impl Draft {
         })
     }
 
-    fn too_much_now(&self, world: &World, holder: Holder, entry: &Entry, but: Option<&Limited>) -> Option<Excess> {
+    fn too_much_now(
+        &self,
+        world: &World,
+        holder: Holder,
+        entry: &Entry,
+        but: impl Fn(&Limited) -> bool,
+    ) -> Option<Excess> {
         let purse = world.purse(holder)?;
         let limits = &purse.account.limits;
         if !is_limited(limits) {
             return None;
         }
-        let used = purse.held.plus(self.granted_to(holder));
-        let found = first_excess(limits, used, entry.need, but).or_else(|| {
+        let used = purse.held.all.plus(self.granted_to(holder));
+        let found = first_excess(limits, used, entry.need, &but).or_else(|| {
             let flavor = &entry.server.flavor;
             let most = *limits.flavors.get(flavor)?;
             let granted = self.by_flavor.get(&holder).and_then(|flavors| flavors.get(flavor)).copied();
-            let used = purse.held_of(flavor).saturating_add(granted.unwrap_or_default());
-            flavor_excess(flavor, most, used, entry.need)
+            let used = purse.held.of_flavor(flavor).saturating_add(granted.unwrap_or_default());
+            flavor_excess(flavor, most, used, entry.need).filter(|(what, ..)| !but(what))
         });
         found.map(|(what, most, used, need)| Excess { holder, what, most, used, kept: 0, need })
     }
@@ -269,11 +287,11 @@ impl Draft {
         entry: &Entry,
         now: i64,
         span: i64,
-        lent: Option<&Limited>,
+        borrows: bool,
     ) -> Option<Excess> {
         let (first, _) = *self.starts.get(&holder)?.first()?;
         // What is lent now must be back when it is planned for.
-        let from = if lent.is_some() { first } else { now };
+        let from = if borrows { first } else { now };
         let until = now.saturating_add(span);
         if from >= until {
             return None;
@@ -286,7 +304,7 @@ impl Draft {
         let limits = &world.purse(holder)?.account.limits;
         let (ceiling, ahead) = (Ceiling::under(limits, entry.need), self.outlook.get(&holder)?);
         let misfit = ahead.all.misfit(from, span, |load| ceiling.is_above(load.held));
-        let found = misfit.and_then(|load| Some((first_excess(limits, load.held, entry.need, None)?, load)));
+        let found = misfit.and_then(|load| Some((first_excess(limits, load.held, entry.need, |_| false)?, load)));
         let found = found.or_else(|| {
             let flavor = &entry.server.flavor;
             let most = *limits.flavors.get(flavor)?;
@@ -301,7 +319,7 @@ impl Draft {
     }
 }
 
-fn is_limited(limits: &Limits) -> bool {
+pub(super) fn is_limited(limits: &Limits) -> bool {
     limits.devices.is_some() || limits.cpu.is_some() || limits.memory.is_some() || !limits.flavors.is_empty()
 }
 

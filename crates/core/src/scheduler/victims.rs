@@ -81,7 +81,8 @@ impl Pass<'_> {
             let entry = self.world.entry(victim).filter(|_| !self.asked.victims.contains(&victim))?;
             // Who is gone by then need not be asked.
             let stays = entry.end.is_none_or(|end| end > free_at) && !self.is_spared(entry);
-            let key = (entry.team, entry.server.priority);
+            let has = (entry.need.devices > 0, entry.need.cpu > 0, entry.need.memory > 0);
+            let key = (entry.team, entry.server.priority, &entry.server.flavor, has);
             let may = stays && rights.entry(key).or_insert_with(|| self.right(claimant, entry)).is_some();
             may.then_some((victim, entry))
         };
@@ -155,5 +156,163 @@ impl Pass<'_> {
         }
         let who = victims.get(..leave).filter(|who| !who.is_empty())?;
         enough(&outlook).then_some(who)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odc_api::v1alpha1::Priority;
+    use proptest::prelude::*;
+
+    use super::super::event::{Account, Event, Limits, Node, Running, Server, State};
+    use super::super::fixtures::server;
+    use super::super::{Policy, World};
+    use super::*;
+
+    const NOW_IS: i64 = 3_600;
+
+    /// The same with a look at everybody on all nodes.
+    fn plainly(pass: &Pass<'_>, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<u32>> {
+        let world = &*pass.world;
+        let shape = world.shape_of(claimant)?;
+        let needed = shape.ask.nodes();
+        let may_ask = |at: &u32| {
+            let entry = world.entry(*at).filter(|entry| entry.end.is_none_or(|end| end > free_at))?;
+            pass.right_over(claimant, entry).filter(|_| !pass.asked.victims.contains(at)).map(|_| (*at, entry))
+        };
+        let all: Vec<(u32, &Entry)> = world.preemptible.iter().filter_map(may_ask).collect();
+        let mut best = None;
+        for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
+            let usable = |node: &u32| !pass.blocked.contains(node) && !pass.is_refused(claimant, *node);
+            let free = group.nodes.iter().filter(|turn| turn.from <= free_at && !pass.kept.contains_key(&turn.node));
+            let free = free.filter(|turn| usable(&turn.node)).count().min(needed);
+            let mut costs = Vec::new();
+            for (node, place) in world.places().filter(|(node, _)| usable(node)) {
+                if !shape.spot(node).is_some_and(|spot| spot.open && spot.group.as_ref() == Some(value)) {
+                    continue;
+                }
+                let is_here =
+                    |entry: &Entry| entry.server.running().unwrap().on.iter().any(|(on, _)| **on == *place.name);
+                let mut victims: Vec<_> = all.iter().copied().filter(|(_, entry)| is_here(entry)).collect();
+                victims
+                    .sort_by_key(|(_, entry)| (entry.server.priority, Reverse(since(entry)), entry.server.id.clone()));
+                let candidate = Candidate { node, place, group: value, victims, least: Price::of(&[], place) };
+                let who = pass.must_leave(&candidate, &shape.ask.each, (free_at, span)).map(<[_]>::to_vec);
+                costs.extend(who.map(|who| (Price::of(&who, place), who)));
+            }
+            costs.sort_by(|(one, _), (two, _)| one.cmp(two));
+            costs.truncate(needed - free);
+            if costs.len() + free < needed || costs.is_empty() {
+                continue;
+            }
+            let devices: i64 = costs.iter().map(|(price, _)| price.devices).sum();
+            let who = costs.iter().flat_map(|(_, who)| who).map(|(at, entry)| (entry.server.id.clone(), *at));
+            let who: BTreeMap<String, u32> = who.collect();
+            best = best.into_iter().chain([(who.len(), devices, who)]).min();
+        }
+        best.map(|(_, _, who)| who.into_values().collect())
+    }
+
+    fn check(pass: &Pass<'_>) -> Result<usize, TestCaseError> {
+        let (mut found, free_at) = (0, NOW_IS + pass.policy.reclaim());
+        for entry in pass.order.iter().filter_map(|at| pass.world.entry(*at)) {
+            let fast = pass.victims_for(entry, entry.server.span(), free_at);
+            prop_assert_eq!(&fast, &plainly(pass, entry, entry.server.span(), free_at));
+            found += usize::from(fast.is_some());
+        }
+        Ok(found)
+    }
+
+    /// Nodes, each with its zone; who runs on which of them, and who waits.
+    fn world(policy: &Policy, nodes: &[(i64, bool)], runs: &[Made], waits: &[Made]) -> World {
+        let mut world = World::new();
+        let mut tell = |event| world.apply(event, policy.half_life, NOW_IS);
+        for (number, (gpus, zone)) in nodes.iter().enumerate() {
+            let mut capacity = crate::amounts::Amounts::default().with_device("gpu", *gpus);
+            (capacity.cpu, capacity.pods) = (gpus * 1_000, 100);
+            let labels = [("zone".to_owned(), zone.to_string())].into();
+            tell(Event::Node(Node { name: format!("n{number}"), labels, capacity, ..Node::default() }));
+        }
+        for team in ["t0", "t1"] {
+            let limits = Limits { devices: Some(6), ..Limits::default() };
+            tell(Event::Team(Account { name: team.into(), limits, ..Account::default() }));
+        }
+        for (number, made) in runs.iter().enumerate() {
+            let mut one = made.server(&format!("r{number}"));
+            one.ask.nodes = 1;
+            let on = vec![(format!("n{}", made.place % nodes.len()), one.ask.each.clone())];
+            let end = made.life.map(|life| NOW_IS + life);
+            one.state = State::Running(Running { on, since: made.since, end, leaving: false });
+            tell(Event::Server(Box::new(one)));
+        }
+        for (number, made) in waits.iter().enumerate() {
+            tell(Event::Server(Box::new(made.server(&format!("w{number}")))));
+        }
+        world
+    }
+
+    #[derive(Clone, Debug)]
+    struct Made {
+        gpus: i64,
+        nodes: u32,
+        life: Option<i64>,
+        since: i64,
+        priority: usize,
+        team: Option<usize>,
+        preemptible: bool,
+        place: usize,
+    }
+
+    impl Made {
+        fn server(&self, id: &str) -> Server {
+            let mut one = server(id, self.since);
+            one.ask.each = one.ask.each.with_device("gpu", self.gpus);
+            (one.ask.nodes, one.ask.topology) = (self.nodes, Some("zone".into()));
+            one.team = self.team.map(|team| format!("t{team}"));
+            one.priority = [Priority::Low, Priority::Normal, Priority::High][self.priority];
+            (one.preemptible, one.lifetime) = (self.preemptible, self.life);
+            one
+        }
+    }
+
+    fn made() -> impl Strategy<Value = Made> {
+        let what = (1..5_i64, prop_oneof![4 => Just(1_u32), 1 => Just(2_u32)], prop::option::of(60..9_000_i64));
+        let whose = (0..4_000_i64, 0..3_usize, prop::option::of(0..2_usize), prop::bool::weighted(0.7), 0..9_usize);
+        (what, whose).prop_map(|((gpus, nodes, life), (since, priority, team, preemptible, place))| Made {
+            gpus,
+            nodes,
+            life,
+            since,
+            priority,
+            team,
+            preemptible,
+            place,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn those_are_found_that_a_look_at_everybody_finds(
+            nodes in prop::collection::vec((4..9_i64, any::<bool>()), 1..6),
+            runs in prop::collection::vec(made(), 0..14), waits in prop::collection::vec(made(), 1..8),
+        ) {
+            let policy = Policy::default();
+            let mut world = world(&policy, &nodes, &runs, &waits);
+            let mut pass = Pass::new(&mut world, &policy, NOW_IS);
+            check(&pass)?;
+            // With what is kept for others, and some who leave already.
+            pass.settle();
+            check(&pass)?;
+        }
+    }
+
+    #[test]
+    fn some_are_found() {
+        let run =
+            |since| Made { gpus: 2, nodes: 1, life: None, since, priority: 0, team: None, preemptible: true, place: 0 };
+        let claimant = Made { priority: 2, life: Some(60), preemptible: false, ..run(0) };
+        let policy = Policy::default();
+        let mut world = world(&policy, &[(4, false)], &[run(0), run(5)], &[claimant]);
+        assert_eq!(check(&Pass::new(&mut world, &policy, NOW_IS)).unwrap(), 1);
     }
 }
