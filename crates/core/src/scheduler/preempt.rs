@@ -146,13 +146,12 @@ impl Pass<'_> {
         self.claims.iter().rposition(|claim| claim.limits.get(&at).is_some_and(later))
     }
 
-    /// Nobody leaves for this claim. If it was the last one made, its server would only make it again.
+    /// Nobody leaves for this claim. Its server would only make it again, and whoever asked because of it would, too; it may
+    /// when all others have asked.
     pub(super) fn withdraw(&mut self, claim: usize) {
         let last = claim + 1 == self.claims.len();
         let claim = self.claims.remove(claim);
-        if last {
-            self.given_up.insert(claim.by);
-        }
+        self.given_up.insert(claim.by);
         // What was promised while they were to leave may be impossible if they stay.
         for booking in claim.booked.iter().filter(|booking| self.booked.remove(booking)) {
             self.world.set_booked(*booking, false);
