@@ -228,7 +228,7 @@ mod tests {
         let mut world = World::new();
         let mut tell = |event| world.apply(event, policy.half_life, NOW_IS);
         for (number, (gpus, zone)) in nodes.iter().enumerate() {
-            let mut capacity = crate::amounts::Amounts::default().with_device("gpu", *gpus);
+            let mut capacity = Amounts::default().with_device("gpu", *gpus);
             (capacity.cpu, capacity.pods) = (gpus * 1_000, 100);
             let labels = [("zone".to_owned(), zone.to_string())].into();
             tell(Event::Node(Node { name: format!("n{number}"), labels, capacity, ..Node::default() }));
