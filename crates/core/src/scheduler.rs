@@ -33,12 +33,14 @@ mod preempt;
 mod promise;
 mod purse;
 mod quota;
+mod resume;
 mod rights;
 mod shape;
 mod stays;
 mod steps;
 mod taint;
 mod usage;
+mod victims;
 mod watch;
 mod world;
 

@@ -87,6 +87,9 @@ impl World {
             self.ends.extend(end.map(|end| (end, at)));
             if entry.server.preemptible && !running.leaving {
                 self.preemptible.insert(at);
+                for node in running.on.iter().filter_map(|(node, _)| self.node_named(node)).collect::<Vec<_>>() {
+                    self.preemptible_on.entry(node).or_default().insert(at);
+                }
             }
         }
         self.charge(at, &entry, half_life, now);
@@ -110,7 +113,13 @@ impl World {
             if let Some(end) = entry.end {
                 self.ends.remove(&(end, at));
             }
-            self.preemptible.remove(&at);
+            if self.preemptible.remove(&at) {
+                for node in running.on.iter().filter_map(|(node, _)| self.node_named(node)).collect::<Vec<_>>() {
+                    if let Some(servers) = self.preemptible_on.get_mut(&node) {
+                        servers.remove(&at);
+                    }
+                }
+            }
         }
         for purse in [self.users.get_mut(entry.user), entry.team.and_then(|team| self.teams.get_mut(team))] {
             let Some(purse) = purse else { continue };

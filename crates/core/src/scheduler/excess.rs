@@ -34,15 +34,43 @@ const WHOLE: i128 = 1_000_000_000;
 
 type Found = (Limited, i128, i128, i128);
 
-pub(super) fn first_excess(limits: &Limits, used: Held, need: Held, but: Option<&Limited>) -> Option<Found> {
+pub(super) fn first_excess(limits: &Limits, used: Held, need: Held, but: impl Fn(&Limited) -> bool) -> Option<Found> {
     let devices = limits.devices.map(|most| (Limited::Devices, most.into(), used.devices.into(), need.devices.into()));
     let cpu = limits.cpu.map(|most| (Limited::Cpu, most, nanos(used.cpu, MILLI), nanos(need.cpu, MILLI)));
     let memory =
         limits.memory.map(|most| (Limited::Memory, most, nanos(used.memory, WHOLE), nanos(need.memory, WHOLE)));
     [devices, cpu, memory].into_iter().flatten().find(|(what, most, used, need)| {
         // What asks for nothing exceeds nothing, also where the quota is below what is used.
-        *need > 0 && used + need > *most && but != Some(what)
+        *need > 0 && used + need > *most && !but(what)
     })
+}
+
+/// What somebody may hold so that something more is within all limits: to compare with many amounts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ceiling {
+    devices: i64,
+    cpu: i64,
+    memory: i64,
+}
+
+impl Ceiling {
+    pub fn under(limits: &Limits, need: Held) -> Self {
+        let below = |most: Option<i128>, each: i128, need: i64| match most {
+            Some(most) if need > 0 => saturated(most.div_euclid(each) - i128::from(need)),
+            // What asks for nothing exceeds nothing, also where the quota is below what is used.
+            Some(_) | None => i64::MAX,
+        };
+        Self {
+            devices: below(limits.devices.map(i128::from), 1, need.devices),
+            cpu: below(limits.cpu, MILLI, need.cpu),
+            memory: below(limits.memory, WHOLE, need.memory),
+        }
+    }
+
+    /// Whether [`first_excess`] finds nothing.
+    pub fn is_above(&self, held: Held) -> bool {
+        held.devices <= self.devices && held.cpu <= self.cpu && held.memory <= self.memory
+    }
 }
 
 pub(super) fn flavor_excess(flavor: &str, most: i64, used: i64, need: Held) -> Option<Found> {
@@ -51,6 +79,17 @@ pub(super) fn flavor_excess(flavor: &str, most: i64, used: i64, need: Held) -> O
 }
 
 impl Limited {
+    /// The most of it that is allowed, if it is limited.
+    pub(super) fn most(&self, limits: &Limits) -> Option<i128> {
+        match self {
+            Self::Servers => limits.servers.map(i128::from),
+            Self::Devices => limits.devices.map(i128::from),
+            Self::Flavor(flavor) => limits.flavors.get(flavor).copied().map(i128::from),
+            Self::Cpu => limits.cpu,
+            Self::Memory => limits.memory,
+        }
+    }
+
     /// How much of what is limited this is.
     pub(super) fn of(&self, held: Held) -> i128 {
         match self {
@@ -109,5 +148,26 @@ impl Excess {
             text(*most),
             text(*need),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Fractions of what is counted are there, too.
+        #[test]
+        fn what_is_under_the_ceiling_exceeds_nothing(
+            (devices, cpu, memory) in (prop::option::of(0..9_i64), prop::option::of(0..9_000_000_i128), prop::option::of(0..9_000_000_000_i128)),
+            used in (0..9_i64, 0..9_i64, 0..9_i64), need in (0..9_i64, 0..9_i64, 0..9_i64),
+        ) {
+            let limits = Limits { devices, cpu, memory, ..Limits::default() };
+            let held = |(devices, cpu, memory)| Held { devices, cpu, memory };
+            let found = first_excess(&limits, held(used), held(need), |_| false);
+            prop_assert_eq!(Ceiling::under(&limits, held(need)).is_above(held(used)), found.is_none());
+        }
     }
 }

@@ -12,24 +12,27 @@ pub(super) const MOST_TRIES: usize = 10_000;
 
 impl Pass<'_> {
     /// Whether a server gets a planned start: if it is near enough, or was promised one before others came in ahead. A
-    /// booking had one while its time had not come, however few others have one, and keeps it.
+    /// booking had one while its time had not come, however few others have one, and goes on to have one.
     pub(super) fn is_planned(&self, at: u32, planned: usize) -> bool {
         let booking = self.world.entry(at).is_some_and(|entry| entry.server.not_before.is_some());
-        let lasts = booking || self.policy.backfill == Backfill::Planned;
-        let promised = lasts && self.remembered(at).is_some();
-        planned < self.policy.planned() || promised
+        let promised = self.policy.backfill == Backfill::Planned && self.remembered(at).is_some();
+        booking || planned < self.policy.planned() || promised
     }
 
     /// Keeps what a server waits for from everybody behind it, or says who may be asked to make room sooner.
     pub(super) fn wait_for_nodes(&mut self, at: u32, span: i64, planned: usize) -> Result<Option<i64>, Claim> {
+        let is_planned = self.is_planned(at, planned);
+        let found = if is_planned { self.find_later(at, self.now, span) } else { None };
         if self.policy.backfill == Backfill::None {
-            self.block(at);
+            if found.is_none() {
+                self.block(at);
+                self.reserve(at);
+            }
+            return Ok(found.map(|slot| self.keep(at, slot)));
+        }
+        if !is_planned {
             return Ok(None);
         }
-        if !self.is_planned(at, planned) {
-            return Ok(None);
-        }
-        let found = self.find_later(at, self.now, span);
         if self.is_near()
             && let Some(claim) = self.claim(at, span, found.as_ref().map(|slot| slot.start))
         {

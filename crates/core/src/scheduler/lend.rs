@@ -4,7 +4,6 @@ use super::World;
 use super::excess::{Excess, Limited};
 use super::pass::{Pass, Waiting};
 use super::plan::{Choice, Stop};
-use super::purse::Purse;
 use super::quota::{Draft, Holder};
 use super::world::Entry;
 
@@ -41,28 +40,40 @@ impl Pass<'_> {
     fn nodes_lent(&self, at: u32) -> Option<(Vec<u32>, Choice)> {
         let entry = self.world.entry(at)?;
         let span = entry.server.span();
-        // Others may have borrowed since.
-        let excess = self.draft.excess(self.world, at, entry, self.now, span, None)?;
-        let lent = self.draft.may_borrow(self.world, &excess);
-        let only = lent && self.draft.excess(self.world, at, entry, self.now, span, Some(&excess)).is_none();
-        if only { self.nodes_now(entry, span, true) } else { None }
+        let mut lent: Vec<Excess> = Vec::new();
+        // Others may have borrowed since. Of all things that it lacks it must be allowed to borrow each.
+        while let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span, &lent) {
+            let again = lent.iter().any(|known| known.what == excess.what);
+            if again || !self.draft.may_borrow(self.world, &excess) {
+                return None;
+            }
+            lent.push(excess);
+        }
+        if lent.is_empty() { None } else { self.nodes_now(entry, span, true) }
     }
 }
 
 impl Draft {
-    /// Whether a team may borrow what it lacks: up to its own limit, from devices that other teams may hold and do not.
+    /// Whether a team may borrow what it lacks: up to its own limit, from what other teams may hold of the same thing and do
+    /// not.
     fn may_borrow(&self, world: &World, excess: &Excess) -> bool {
-        let (Holder::Team(team), Limited::Devices) = (excess.holder, &excess.what) else { return false };
-        let beyond = excess.used + excess.need - excess.most;
-        let own = world.teams.get(team).and_then(|purse| purse.account.borrow);
-        if own.is_some_and(|most| beyond > i128::from(most)) {
+        let Excess { what, used, need, most, .. } = excess;
+        let Holder::Team(team) = excess.holder else { return false };
+        let (beyond, own) = (used + need - most, world.teams.get(team).and_then(|purse| purse.account.borrow));
+        let allowed = match what {
+            // A server that others do not have is nothing that lies idle.
+            Limited::Servers => false,
+            Limited::Devices | Limited::Flavor(_) => own.is_none_or(|own| beyond <= i128::from(own)),
+            // The limit is of devices. Who may borrow none of them borrows nothing.
+            Limited::Cpu | Limited::Memory => own.is_none_or(|own| own > 0),
+        };
+        if !allowed {
             return false;
         }
-        let held = |at: u32, purse: &Purse| purse.held.plus(self.granted_to(Holder::Team(at))).devices;
         let (mut idle, mut borrowed) = (0_i128, 0_i128);
         for (at, purse) in world.teams.all().filter(|(at, _)| *at != team) {
-            let Some(most) = purse.account.limits.devices else { continue };
-            let left = i128::from(most) - i128::from(held(at, purse));
+            let Some(most) = what.most(&purse.account.limits) else { continue };
+            let left = most - purse.held.of(what) - self.granted_of(Holder::Team(at), what);
             if left > 0 { idle += left } else { borrowed -= left }
         }
         beyond <= idle - borrowed

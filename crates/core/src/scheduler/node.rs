@@ -63,6 +63,12 @@ impl Place {
         self.runs.iter().map(|(server, (what, _))| (*server, what))
     }
 
+    /// How much of a device would be free at a time at most, if some left: those and all who end by then.
+    pub fn free_without(&self, device: &str, at: i64, leaves: impl Fn(u32) -> bool) -> i64 {
+        let left = self.runs.iter().filter(|(server, (_, end))| end.is_some_and(|end| end <= at) || leaves(**server));
+        left.fold(self.free.device(device), |sum, (_, (what, _))| sum.saturating_add(what.device(device)))
+    }
+
     pub fn has_servers(&self) -> bool {
         !self.runs.is_empty()
     }

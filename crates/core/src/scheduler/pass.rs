@@ -18,6 +18,7 @@ use super::order::{Shares, Turn};
 use super::plan::{Choice, Plan, Stop};
 use super::preempt::{Asked, Claim};
 use super::quota::Draft;
+use super::resume::Paused;
 use super::steps::Steps;
 use super::world::Entry;
 use super::{Policy, World};
@@ -31,7 +32,7 @@ pub(super) struct Pass<'w> {
     pub order: Vec<u32>,
     pub draft: Draft,
     /// The same with nothing but the first so many grants, which a look began with.
-    books: (usize, Draft),
+    pub books: (usize, Draft),
     /// Nodes on which room is kept for planned starts, with what that leaves.
     pub kept: BTreeMap<u32, Steps<Amounts>>,
     /// Planned starts, by server.
@@ -44,6 +45,8 @@ pub(super) struct Pass<'w> {
     pub granted: Vec<Granted>,
     /// Bookings whose time is promised from now on.
     pub booked: BTreeSet<u32>,
+    /// Who is promised a booking changed since the order was found.
+    pub reorder: bool,
     /// Whom others were asked to leave for, the latest last. On paper they leave.
     pub claims: Vec<Claim>,
     pub asked: Asked,
@@ -56,14 +59,30 @@ pub(super) struct Pass<'w> {
     pub spent: usize,
     /// How many wait, as far as is known when a look begins.
     pub pending: usize,
-    /// How many servers were looked at in this look, and how many of them wait.
+    /// How many servers were looked at in this look.
     looked_at: usize,
+    /// How many of them wait.
     pub passed: usize,
     /// What it may cost in this look that those who wait for nodes ask others to leave.
     pub toll: usize,
     /// What stopped a server of each kind, and for how long it would have stayed. Room only shrinks in a look, so this
     /// stops everybody of the kind who stays as long.
-    stopped: Vec<Option<(i64, Stop)>>,
+    pub stopped: Vec<Option<(i64, Stop)>>,
+    /// The look in which somebody was asked to leave last.
+    pub paused: Option<Paused>,
+}
+
+/// How far a look has come.
+pub(super) struct Look {
+    /// How many were granted their nodes before.
+    pub granted: usize,
+    already: BTreeSet<u32>,
+    /// What those said who were looked at.
+    waits: Vec<Waiting>,
+    planned: usize,
+    somebody_waits: bool,
+    passed: usize,
+    toll: usize,
 }
 
 /// What stops somebody, and when it starts if that is known; nothing for those that start now.
@@ -147,6 +166,7 @@ impl<'w> Pass<'w> {
             blocked: BTreeSet::new(),
             granted: Vec::new(),
             booked: BTreeSet::new(),
+            reorder: false,
             claims: Vec::new(),
             asked: Asked::default(),
             given_up: BTreeSet::new(),
@@ -158,6 +178,7 @@ impl<'w> Pass<'w> {
             passed: 0,
             toll: 0,
             stopped,
+            paused: None,
         }
     }
 
@@ -186,6 +207,7 @@ impl<'w> Pass<'w> {
                 self.spent += self.looked_at;
                 self.take_back(before);
             }
+            self.put_in_order();
             self.forget_plans();
         }
     }
@@ -200,40 +222,52 @@ impl<'w> Pass<'w> {
     }
 
     fn look_at(&mut self, order: &[u32]) -> Option<Vec<Waiting>> {
-        let already: BTreeSet<u32> = self.granted.iter().map(|granted| granted.server).collect();
-        let (mut planned, mut somebody_waits) = (0, false);
-        self.pending = order.len() - already.len();
-        (self.looked_at, self.passed, self.toll) = (0, 0, 0);
-        let mut waits = Vec::with_capacity(order.len());
-        for at in order {
+        let mut look = self.resume().unwrap_or_else(|| Look {
+            granted: self.granted.len(),
+            already: self.granted.iter().map(|granted| granted.server).collect(),
+            waits: Vec::with_capacity(order.len()),
+            planned: 0,
+            somebody_waits: false,
+            passed: 0,
+            toll: 0,
+        });
+        self.pending = order.len() - look.already.len();
+        (self.looked_at, self.passed, self.toll) = (look.waits.len(), look.passed, look.toll);
+        for at in order.iter().skip(look.waits.len()) {
             self.looked_at += 1;
-            if already.contains(at) {
-                waits.push(None);
+            if look.already.contains(at) {
+                look.waits.push(None);
                 continue;
             }
-            match self.verdict(*at, planned) {
+            (look.passed, look.toll) = (self.passed, self.toll);
+            match self.verdict(*at, look.planned) {
                 Verdict::Start(nodes, choice) => {
-                    self.grant(*at, nodes, choice, somebody_waits, false);
-                    waits.push(None);
+                    self.grant(*at, nodes, choice, look.somebody_waits, false);
+                    look.waits.push(None);
                 }
                 Verdict::Wait(stop, start) => {
                     if let Some(claim) = self.in_vain(*at, start) {
                         self.withdraw(claim);
                         return None;
                     }
-                    planned += usize::from(start.is_some());
+                    let server = self.world.entry(*at).map(|entry| &entry.server);
+                    let due = server.is_some_and(|server| server.is_due(self.now));
+                    // Bookings have planned starts besides, also when their time has come: nobody loses one for that.
+                    let booking = server.is_some_and(|server| server.not_before.is_some());
+                    look.planned += usize::from(start.is_some() && !booking);
                     self.passed += 1;
-                    let due = self.world.entry(*at).is_some_and(|entry| entry.server.is_due(self.now));
-                    somebody_waits |= due && stop != Stop::Never;
-                    waits.push(Some((stop, start)));
+                    look.somebody_waits |= due && stop != Stop::Never;
+                    look.waits.push(Some((stop, start)));
                 }
                 Verdict::Ask(claim) => {
                     self.ask(claim);
+                    self.pause(*at, look);
                     return None;
                 }
             }
         }
-        Some(waits)
+        self.paused = None;
+        Some(look.waits)
     }
 
     /// Bookings whose time is free come first from now on, with the room they have. Says whether there are new ones.
@@ -247,12 +281,18 @@ impl<'w> Pass<'w> {
         for at in &new {
             self.world.set_booked(*at, true);
         }
-        if !new.is_empty() {
+        self.booked.extend(&new);
+        self.lean_on_claims(&new);
+        self.reorder |= !new.is_empty();
+        !new.is_empty()
+    }
+
+    /// Bookings that were promised come first, and others not any more.
+    fn put_in_order(&mut self) {
+        if std::mem::take(&mut self.reorder) {
             self.world.waiting = std::mem::take(&mut self.order);
             self.order = in_order(self.world, self.policy, self.now);
         }
-        self.booked.extend(&new);
-        !new.is_empty()
     }
 
     /// Whether those who gave up asking others to leave should try again, because others did not give up, or everybody was
@@ -276,7 +316,7 @@ impl<'w> Pass<'w> {
             let (stop, start) = self.booking(at, from, span);
             return Verdict::Wait(stop, start);
         }
-        if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span, None) {
+        if let Some(excess) = self.draft.excess(self.world, at, entry, self.now, span, &[]) {
             // Whoever is stopped by a quota waits for nobody's nodes; where its end is known they are kept from then on.
             let start = if self.is_planned(at, planned) { self.keep_later(at, self.now, span) } else { None };
             return Verdict::Wait(Stop::Quota(excess), start);
@@ -371,21 +411,34 @@ impl<'w> Pass<'w> {
         let each = entry.server.ask.each.clone();
         let end = entry.server.lifetime.map(|_| self.now.saturating_add(span));
         for node in &nodes {
-            self.world.change_at(*node, |place| place.put(at, &each, end));
             if let Some(kept) = self.kept.get_mut(node) {
                 kept.change(i64::MIN, end.unwrap_or(i64::MAX), |free| free.take(&each));
             }
         }
-        self.granted.push(Granted { server: at, nodes, choice, backfilled, borrowed });
+        let granted = Granted { server: at, nodes, choice, backfilled, borrowed };
+        self.put(&granted);
+        self.granted.push(granted);
+    }
+
+    /// On paper it is there.
+    pub(super) fn put(&mut self, granted: &Granted) {
+        let Some(entry) = self.world.entry(granted.server) else { return };
+        let each = entry.server.ask.each.clone();
+        let end = entry.server.lifetime.map(|_| self.now.saturating_add(entry.server.span()));
+        for node in &granted.nodes {
+            self.world.change_at(*node, |place| place.put(granted.server, &each, end));
+        }
     }
 
     /// Takes back what was granted since.
-    fn take_back(&mut self, since: usize) {
-        for Granted { server, nodes, .. } in self.granted.drain(since..) {
+    pub(super) fn take_back(&mut self, since: usize) -> Vec<Granted> {
+        let granted: Vec<Granted> = self.granted.drain(since..).collect();
+        for Granted { server, nodes, .. } in &granted {
             for node in nodes {
-                self.world.change_at(node, |place| place.remove(server));
+                self.world.change_at(*node, |place| place.remove(*server));
             }
         }
+        granted
     }
 
     /// For another look: what was granted stays, what was only planned is planned anew.
@@ -401,6 +454,7 @@ impl<'w> Pass<'w> {
             }
         }
         *counted = self.granted.len();
+        books.look_ahead_like(self.world, &self.draft);
         self.draft = books.clone();
         self.stopped.iter_mut().for_each(|stopped| *stopped = None);
     }

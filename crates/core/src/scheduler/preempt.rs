@@ -4,20 +4,16 @@
 //! Whoever is asked leaves on paper at once, and everybody is looked at again: those ahead may use what is left of the
 //! room. A claim stands if then its server starts when all are gone, and nobody ahead of it starts later than before.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use super::node::NOW;
+use super::excess::Limited;
 use super::order::Right;
 use super::pass::{Pass, Waiting};
 use super::plan::{Preemption, Stop};
 use super::policy::Backfill;
-use super::quota::Holder;
-use super::shape::Shape;
-use super::steps::Steps;
+use super::purse::{Held, Holding};
+use super::quota::{Holder, is_limited};
 use super::world::Entry;
-use crate::amounts::Amounts;
 
 /// Servers that leave for another one.
 #[derive(Clone, Debug)]
@@ -26,6 +22,8 @@ pub(super) struct Claim {
     victims: Vec<Victim>,
     /// When those ahead, and the server itself, are to start at the latest.
     limits: BTreeMap<u32, i64>,
+    /// Bookings that were promised since, and may count on the room.
+    booked: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,9 +37,9 @@ struct Victim {
 /// What all claims come to so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asked {
-    victims: BTreeSet<u32>,
-    /// Devices of the victims, by team.
-    devices: BTreeMap<u32, i64>,
+    pub victims: BTreeSet<u32>,
+    /// What the victims hold, by team.
+    held: BTreeMap<u32, Holding>,
     /// The earliest of all limits of a server.
     limits: BTreeMap<u32, i64>,
 }
@@ -52,18 +50,6 @@ const MOST_ABANDONED: usize = 1_000;
 const AGAIN: usize = 4;
 /// Where fewer wait they cost as little as so many.
 const FEW: usize = 10_000;
-
-/// What it takes to make room on a node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cost {
-    /// Few are better than many, and those who came last lose least.
-    victims: usize,
-    devices: i64,
-    came: Reverse<i64>,
-    name: Arc<str>,
-    node: u32,
-    who: Vec<u32>,
-}
 
 impl Pass<'_> {
     /// Whom a server can ask to leave, if that is sooner than what it would get otherwise.
@@ -86,7 +72,8 @@ impl Pass<'_> {
         let victims = victims.collect();
         let planned = self.planned.iter().map(|(server, slot)| (*server, slot.start));
         let granted = self.granted.iter().map(|granted| (granted.server, self.now));
-        Some(Claim { by: at, victims, limits: planned.chain(granted).chain([(at, free_at)]).collect() })
+        let limits = planned.chain(granted).chain([(at, free_at)]).collect();
+        Some(Claim { by: at, victims, limits, booked: Vec::new() })
     }
 
     /// Whether a server is near enough to the head of the queue to ask others to leave. Each that does costs two looks at
@@ -116,7 +103,7 @@ impl Pass<'_> {
         let might_be_asked = |entry: &Entry| {
             let server = &entry.server;
             let team = entry.team.and_then(|team| self.world.teams.get(team));
-            let borrows = team.is_some_and(|purse| purse.account.limits.devices.is_some());
+            let borrows = team.is_some_and(|purse| is_limited(&purse.account.limits));
             server.preemptible
                 && server.preemptions < self.policy.most_preemptions
                 && (borrows || self.policy.preempt_for_priority && server.priority < highest)
@@ -140,10 +127,10 @@ impl Pass<'_> {
     pub(super) fn ask(&mut self, claim: Claim) {
         let free_at = self.all_gone();
         for victim in &claim.victims {
-            self.world.expect(victim.server, Some(free_at));
+            self.expect(victim.server, Some(free_at));
             self.asked.victims.insert(victim.server);
-            if let Some((team, devices)) = self.world.entry(victim.server).and_then(devices_of_team) {
-                *self.asked.devices.entry(team).or_default() += devices;
+            if let Some((team, entry)) = self.world.entry(victim.server).and_then(|entry| Some((entry.team?, entry))) {
+                self.asked.held.entry(team).or_default().add(entry);
             }
         }
         self.asked.bound(&claim);
@@ -159,14 +146,24 @@ impl Pass<'_> {
         self.claims.iter().rposition(|claim| claim.limits.get(&at).is_some_and(later))
     }
 
-    /// Nobody leaves for this claim. If it was the last one made, its server would only make it again.
+    /// Nobody leaves for this claim. Its server would only make it again, and whoever asked because of it would, too; it may
+    /// when all others have asked.
     pub(super) fn withdraw(&mut self, claim: usize) {
         let last = claim + 1 == self.claims.len();
         let claim = self.claims.remove(claim);
-        if last {
-            self.given_up.insert(claim.by);
+        self.given_up.insert(claim.by);
+        // What was promised while they were to leave may be impossible if they stay.
+        for booking in claim.booked.iter().filter(|booking| self.booked.remove(booking)) {
+            self.world.set_booked(*booking, false);
+            self.reorder = true;
         }
+        self.give_up(claim.by, last && !self.reorder);
         self.let_stay(&claim);
+    }
+
+    /// Bookings are promised with the room of those who leave.
+    pub(super) fn lean_on_claims(&mut self, booked: &[u32]) {
+        self.claims.iter_mut().for_each(|claim| claim.booked.extend(booked));
     }
 
     /// For whom others leave.
@@ -174,12 +171,20 @@ impl Pass<'_> {
         self.claims.iter().map(|claim| claim.by).collect()
     }
 
+    /// A server is expected to be gone at another time, on paper and in what looks begin with.
+    fn expect(&mut self, at: u32, end: Option<i64>) {
+        if let Some(entry) = self.world.entry(at) {
+            self.books.1.expect(self.world, entry, entry.end, end);
+        }
+        self.world.expect(at, end);
+    }
+
     fn let_stay(&mut self, claim: &Claim) {
         for victim in claim.victims.iter().rev() {
-            self.world.expect(victim.server, victim.end);
+            self.expect(victim.server, victim.end);
             self.asked.victims.remove(&victim.server);
-            if let Some((team, devices)) = self.world.entry(victim.server).and_then(devices_of_team) {
-                *self.asked.devices.entry(team).or_default() -= devices;
+            if let Some((team, entry)) = self.world.entry(victim.server).and_then(|entry| Some((entry.team?, entry))) {
+                self.asked.held.entry(team).or_default().remove(entry);
             }
         }
         self.asked.limits.clear();
@@ -202,116 +207,45 @@ impl Pass<'_> {
     }
 
     /// By which right one may ask for what another one has.
-    fn right_over(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
-        let running = holder.server.running().filter(|running| !running.leaving)?;
+    pub(super) fn right_over(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
+        if self.is_spared(holder) { None } else { self.right(claimant, holder) }
+    }
+
+    /// Whether somebody is not asked to leave, whoever asks.
+    pub(super) fn is_spared(&self, holder: &Entry) -> bool {
+        let Some(running) = holder.server.running().filter(|running| !running.leaving) else { return true };
         // Nobody leaves in the second it started in, whatever the policy: the plan that started it had the same facts.
-        let spared = !holder.server.preemptible
+        !holder.server.preemptible
             || holder.server.preemptions >= self.policy.most_preemptions
-            || self.now.saturating_sub(running.since) < self.policy.least_run.max(1);
-        if spared || running.on.is_empty() {
-            return None;
-        }
-        // Who has quota of its own may have it back from whoever borrows.
-        let has_quota =
-            |team: u32| self.world.teams.get(team).is_some_and(|purse| purse.account.limits.devices.is_some());
-        let owns = claimant.team.is_some_and(|team| has_quota(team) && !self.borrows_still(team));
-        if owns && holder.team != claimant.team && holder.team.is_some_and(|team| self.borrows_still(team)) {
-            return Some(Right::Quota);
-        }
-        let urgent = self.policy.preempt_for_priority && claimant.server.priority > holder.server.priority;
-        urgent.then_some(Right::Priority)
+            || self.now.saturating_sub(running.since) < self.policy.least_run.max(1)
+            || running.on.is_empty()
     }
 
-    /// Whether a team holds more than its own when all have started who are to, and all have left who were asked to.
-    fn borrows_still(&self, team: u32) -> bool {
-        let Some(purse) = self.world.teams.get(team) else { return false };
-        let held = purse.held.plus(self.draft.granted_to(Holder::Team(team))).devices;
-        let Some(most) = purse.account.limits.devices else { return false };
-        let asked = self.asked.devices.get(&team).copied().unwrap_or_default();
-        held.saturating_sub(purse.leaving).saturating_sub(asked) > most
-    }
-
-    /// The cheapest set of servers whose leaving makes room for a server.
-    fn victims_for(&self, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<u32>> {
-        let shape = self.world.shape_of(claimant)?;
-        let needed = shape.ask.nodes();
-        let mut by_node: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for victim in self.world.preemptible.iter().filter(|victim| !self.asked.victims.contains(victim)) {
-            // Who is gone by then need not be asked.
-            let stays = |entry: &&Entry| entry.end.is_none_or(|end| end > free_at);
-            let may_ask = |entry: &&Entry| stays(entry) && self.right_over(claimant, entry).is_some();
-            let Some(entry) = self.world.entry(*victim).filter(may_ask) else { continue };
-            let on = entry.server.running().into_iter().flat_map(|running| &running.on);
-            for node in on.filter_map(|(name, _)| self.world.node_named(name)) {
-                by_node.entry(node).or_default().push(*victim);
-            }
-        }
-        // By their ids, as numbers say nothing.
-        let mut best: Option<(usize, i64, BTreeMap<&str, u32>)> = None;
-        for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
-            let free = group.nodes.iter().take_while(|turn| turn.from == NOW || turn.from <= free_at);
-            let free = free.filter(|turn| {
-                !self.blocked.contains(&turn.node)
-                    && !self.kept.contains_key(&turn.node)
-                    && !self.is_refused(claimant, turn.node)
-            });
-            let free = free.take(needed).count();
-            let mut costs: Vec<Cost> = by_node
-                .iter()
-                .filter(|(node, _)| {
-                    shape.spot(**node).is_some_and(|spot| spot.open && spot.group.as_ref() == Some(value))
-                })
-                .filter(|(node, _)| !self.blocked.contains(node) && !self.is_refused(claimant, **node))
-                .filter_map(|(node, victims)| self.cost(shape, *node, victims, free_at, span))
-                .collect();
-            costs.sort();
-            let chosen: Vec<Cost> = costs.into_iter().take(needed - free).collect();
-            if chosen.len() + free < needed || chosen.is_empty() {
-                continue;
-            }
-            let devices = chosen.iter().map(|cost| cost.devices).sum();
-            let who = chosen.into_iter().flat_map(|cost| cost.who);
-            let who = who.filter_map(|at| Some((self.world.entry(at)?.server.id.as_str(), at)));
-            let who: BTreeMap<&str, u32> = who.collect();
-            let found = (who.len(), devices, who);
-            best = best.into_iter().chain([found]).min();
-        }
-        best.map(|(_, _, who)| who.into_values().collect())
-    }
-
-    /// Who must leave a node, the least urgent and youngest first, each only if it helps.
-    fn cost(&self, shape: &Shape, node: u32, victims: &[u32], free_at: i64, span: i64) -> Option<Cost> {
-        let place = self.world.place(node)?;
-        let each = &shape.ask.each;
-        let mut victims: Vec<(u32, &Entry)> =
-            victims.iter().filter_map(|victim| Some((*victim, self.world.entry(*victim)?))).collect();
-        victims.sort_by_key(|(_, entry)| {
-            let since = entry.server.running().map_or(0, |running| running.since);
-            (entry.server.priority, Reverse(since), entry.server.id.clone())
+    /// The same for one that may be asked. It depends on nothing of the holder but its team, priority and
+    /// flavor, and which things it has.
+    pub(super) fn right(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
+        // Who has quota of its own of something may have it back from whoever borrows that.
+        let teams = claimant.team.zip(holder.team).filter(|(one, other)| one != other);
+        let owns = teams.is_some_and(|(one, other)| {
+            shared(claimant, holder).any(|what| self.has_own(one, &what) && self.borrows_still(other, &what))
         });
-        // Beside what is kept for those ahead.
-        let mut outlook = self.kept.get(&node).cloned().unwrap_or_else(|| place.outlook());
-        let (mut who, mut devices, mut came) = (Vec::new(), 0_i64, 0_i64);
-        let enough = |outlook: &Steps<Amounts>| outlook.misfit(free_at, span, |free| free.holds(each)).is_none();
-        for (victim, entry) in victims {
-            if enough(&outlook) {
-                break;
-            }
-            let here = place.servers().find(|(server, _)| *server == victim).map(|(_, what)| what.clone());
-            let here = here.unwrap_or_default();
-            outlook.change(free_at, entry.end.unwrap_or(i64::MAX), |free| free.add(&here));
-            who.push(victim);
-            devices = devices.saturating_add(entry.need.devices);
-            came = came.saturating_add(entry.server.running().map_or(0, |running| running.since));
-        }
-        (enough(&outlook) && !who.is_empty()).then(|| Cost {
-            victims: who.len(),
-            devices,
-            came: Reverse(came),
-            name: place.name.clone(),
-            node,
-            who,
-        })
+        let urgent = self.policy.preempt_for_priority && claimant.server.priority > holder.server.priority;
+        if owns { Some(Right::Quota) } else { urgent.then_some(Right::Priority) }
+    }
+
+    fn has_own(&self, team: u32, what: &Limited) -> bool {
+        let purse = self.world.teams.get(team);
+        purse.is_some_and(|purse| what.most(&purse.account.limits).is_some()) && !self.borrows_still(team, what)
+    }
+
+    /// Whether a team holds more of something than its own when all have started who are to, and all have left who were
+    /// asked to.
+    fn borrows_still(&self, team: u32, what: &Limited) -> bool {
+        let Some(purse) = self.world.teams.get(team) else { return false };
+        let Some(most) = what.most(&purse.account.limits) else { return false };
+        let asked = self.asked.held.get(&team).map_or(0, |asked| asked.of(what));
+        let held = purse.held.of(what) + self.draft.granted_of(Holder::Team(team), what);
+        held - purse.leaving.of(what) - asked > most
     }
 }
 
@@ -324,8 +258,18 @@ impl Asked {
     }
 }
 
-fn devices_of_team(entry: &Entry) -> Option<(u32, i64)> {
-    Some((entry.team?, entry.need.devices))
+/// What quotas speak about that two servers both need.
+fn shared(one: &Entry, other: &Entry) -> impl Iterator<Item = Limited> {
+    let both = |amount: fn(&Held) -> i64| amount(&one.need) > 0 && amount(&other.need) > 0;
+    let devices = both(|need| need.devices);
+    let flavor = devices && one.server.flavor == other.server.flavor;
+    let shared = [
+        devices.then_some(Limited::Devices),
+        flavor.then(|| Limited::Flavor(one.server.flavor.clone())),
+        both(|need| need.cpu).then_some(Limited::Cpu),
+        both(|need| need.memory).then_some(Limited::Memory),
+    ];
+    shared.into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -334,6 +278,7 @@ mod tests {
     use super::super::fixtures::server;
     use super::super::{Policy, World};
     use super::*;
+    use crate::amounts::Amounts;
     use odc_api::v1alpha1::Priority;
 
     const NOW: i64 = 3_600;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Account, Ask, Used};
+use super::excess::Limited;
 use super::world::Entry;
 
 #[derive(Clone, Debug, Default)]
@@ -18,10 +19,9 @@ pub(super) struct Purse {
     pub runs: BTreeSet<u32>,
     /// All its servers, sleeping ones included.
     pub servers: BTreeSet<u32>,
-    pub held: Held,
-    /// Devices of that by flavor, and those of servers on their way out.
-    pub flavors: BTreeMap<String, i64>,
-    pub leaving: i64,
+    pub held: Holding,
+    /// The part of that of servers on their way out.
+    pub leaving: Holding,
     /// What that costs in a second, in thousandths of a device.
     pub cost: i64,
     pub used: Used,
@@ -53,6 +53,49 @@ impl Held {
             devices: self.devices.saturating_sub(other.devices),
             cpu: self.cpu.saturating_sub(other.cpu),
             memory: self.memory.saturating_sub(other.memory),
+        }
+    }
+}
+
+/// What some servers hold, and their devices by flavor.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holding {
+    pub all: Held,
+    flavors: BTreeMap<String, i64>,
+}
+
+impl Holding {
+    pub fn add(&mut self, entry: &Entry) {
+        self.all = self.all.plus(entry.need);
+        self.count(entry, entry.need.devices);
+    }
+
+    pub fn remove(&mut self, entry: &Entry) {
+        self.all = self.all.minus(entry.need);
+        self.count(entry, -entry.need.devices);
+    }
+
+    fn count(&mut self, entry: &Entry, devices: i64) {
+        if devices == 0 {
+            return;
+        }
+        let of_flavor = self.flavors.entry(entry.server.flavor.clone()).or_default();
+        *of_flavor = of_flavor.saturating_add(devices);
+        if *of_flavor == 0 {
+            self.flavors.remove(&entry.server.flavor);
+        }
+    }
+
+    /// How many devices of a flavor.
+    pub fn of_flavor(&self, flavor: &str) -> i64 {
+        self.flavors.get(flavor).copied().unwrap_or_default()
+    }
+
+    /// How much of something that can be limited.
+    pub fn of(&self, what: &Limited) -> i128 {
+        match what {
+            Limited::Flavor(flavor) => self.of_flavor(flavor).into(),
+            Limited::Servers | Limited::Devices | Limited::Cpu | Limited::Memory => what.of(self.all),
         }
     }
 }
@@ -97,29 +140,20 @@ impl Purse {
 
     /// Counts a server that holds nodes.
     pub fn hold(&mut self, entry: &Entry) {
-        self.held = self.held.plus(entry.need);
+        self.held.add(entry);
         self.cost = self.cost.saturating_add(entry.server.ask.cost());
-        self.leaving = self.leaving.saturating_add(leaving(entry));
-        let of_flavor = self.flavors.entry(entry.server.flavor.clone()).or_default();
-        *of_flavor = of_flavor.saturating_add(entry.need.devices);
+        if is_leaving(entry) {
+            self.leaving.add(entry);
+        }
     }
 
     /// Counts it no more.
     pub fn release(&mut self, entry: &Entry) {
-        self.held = self.held.minus(entry.need);
+        self.held.remove(entry);
         self.cost = self.cost.saturating_sub(entry.server.ask.cost());
-        self.leaving = self.leaving.saturating_sub(leaving(entry));
-        if let Some(of_flavor) = self.flavors.get_mut(&entry.server.flavor) {
-            *of_flavor = of_flavor.saturating_sub(entry.need.devices);
-            if *of_flavor == 0 {
-                self.flavors.remove(&entry.server.flavor);
-            }
+        if is_leaving(entry) {
+            self.leaving.remove(entry);
         }
-    }
-
-    /// How many devices of a flavor it holds.
-    pub fn held_of(&self, flavor: &str) -> i64 {
-        self.flavors.get(flavor).copied().unwrap_or_default()
     }
 
     pub fn used_at(&self, now: i64, half_life: i64) -> Used {
@@ -133,9 +167,8 @@ impl Purse {
     }
 }
 
-/// Devices of a server that is on its way out.
-fn leaving(entry: &Entry) -> i64 {
-    if entry.server.running().is_some_and(|running| running.leaving) { entry.need.devices } else { 0 }
+fn is_leaving(entry: &Entry) -> bool {
+    entry.server.running().is_some_and(|running| running.leaving)
 }
 
 #[cfg(test)]
@@ -151,11 +184,13 @@ mod tests {
             for flavor in ["big", "small"] {
                 let of_flavor = runs().filter(|run| run.server.flavor == flavor);
                 let of_flavor: i64 = of_flavor.map(|run| run.need.devices).sum();
-                assert_eq!(purse.held_of(flavor), of_flavor, "{flavor} of {}", purse.account.name);
+                assert_eq!(purse.held.of_flavor(flavor), of_flavor, "{flavor} of {}", purse.account.name);
+                let leaving = runs().filter(|run| run.server.flavor == flavor && super::is_leaving(run));
+                let leaving: i64 = leaving.map(|run| run.need.devices).sum();
+                assert_eq!(purse.leaving.of_flavor(flavor), leaving, "{flavor} of {}", purse.account.name);
             }
-            let leaving = runs().filter(|run| run.server.running().is_some_and(|running| running.leaving));
-            let leaving: i64 = leaving.map(|run| run.need.devices).sum();
-            assert_eq!(purse.leaving, leaving, "{}", purse.account.name);
+            let leaving: i64 = runs().filter(|run| super::is_leaving(run)).map(|run| run.need.devices).sum();
+            assert_eq!(purse.leaving.all.devices, leaving, "{}", purse.account.name);
         }
     }
 
@@ -178,7 +213,8 @@ mod tests {
             };
             world.apply(event, 1_000, step);
             check(&world);
-            counted += world.teams.named("team").map_or(0, |team| team.leaving * team.held_of("big"));
+            counted +=
+                world.teams.named("team").map_or(0, |team| team.leaving.all.devices * team.held.of_flavor("big"));
         }
         assert!(counted > 0, "nobody ever had anything to count");
     }

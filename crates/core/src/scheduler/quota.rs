@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::World;
 use super::event::Limits;
-use super::excess::{Excess, Limited, first_excess, flavor_excess};
+use super::excess::{Ceiling, Excess, Limited, first_excess, flavor_excess};
 use super::later::MOST_TRIES;
 use super::order::Arrival;
 use super::pass::Slot;
@@ -25,16 +25,22 @@ pub(super) enum Holder {
 pub(super) struct Draft {
     /// What was granted in this plan.
     granted: BTreeMap<Holder, Held>,
-    by_flavor: BTreeMap<(Holder, String), i64>,
+    by_flavor: BTreeMap<Holder, BTreeMap<String, i64>>,
     /// The same one by one, with their ends.
     ends: BTreeMap<Holder, Vec<(i64, u32)>>,
     /// What is held from now on, of those for whom a later start is planned or looked for.
-    outlook: BTreeMap<Holder, Steps<Load>>,
-    outlook_by_flavor: BTreeMap<(Holder, String), Steps<Load>>,
+    outlook: BTreeMap<Holder, Ahead>,
     /// When those who are planned start.
     starts: BTreeMap<Holder, BTreeSet<(i64, u32)>>,
     /// How many servers of the same holder run or came before, where servers are limited.
     before: Arc<BTreeMap<Holder, BTreeMap<u32, u32>>>,
+}
+
+/// What somebody holds from now on, in all and of flavors that are limited. Looks share it until one of them plans something.
+#[derive(Clone, Debug)]
+struct Ahead {
+    all: Arc<Steps<Load>>,
+    flavors: BTreeMap<String, Arc<Steps<Load>>>,
 }
 
 /// What somebody holds at a time, and how much of it is only kept for servers that wait.
@@ -79,8 +85,9 @@ impl Draft {
         for holder in limited(world, entry) {
             let granted = self.granted.entry(holder).or_default();
             *granted = granted.plus(entry.need);
-            if let Some(key) = by_flavor(world, holder, entry) {
-                *self.by_flavor.entry(key).or_default() += entry.need.devices;
+            if is_limited_by_flavor(world, holder, entry) {
+                let flavors = self.by_flavor.entry(holder).or_default();
+                *flavors.entry(entry.server.flavor.clone()).or_default() += entry.need.devices;
             }
             self.ends.entry(holder).or_default().push((end, at));
         }
@@ -115,38 +122,70 @@ impl Draft {
         self.granted.get(&holder).copied().unwrap_or_default()
     }
 
+    /// The same of one thing. Of a flavor only where that is limited.
+    pub fn granted_of(&self, holder: Holder, what: &Limited) -> i128 {
+        match what {
+            Limited::Flavor(flavor) => {
+                let granted = self.by_flavor.get(&holder).and_then(|flavors| flavors.get(flavor));
+                granted.copied().unwrap_or_default().into()
+            }
+            Limited::Servers | Limited::Devices | Limited::Cpu | Limited::Memory => what.of(self.granted_to(holder)),
+        }
+    }
+
     /// Changes what is held between two times, of those for whom that is worked out.
     fn change(&mut self, world: &World, entry: &Entry, (from, until): (i64, i64), how: impl Fn(&mut Load)) {
         for holder in limited(world, entry) {
-            if let Some(outlook) = self.outlook.get_mut(&holder) {
-                outlook.change(from, until, &how);
+            let Some(ahead) = self.outlook.get_mut(&holder) else { continue };
+            Arc::make_mut(&mut ahead.all).change(from, until, &how);
+            if let Some(steps) = ahead.flavors.get_mut(&entry.server.flavor) {
+                Arc::make_mut(steps).change(from, until, &how);
             }
-            let by_flavor = by_flavor(world, holder, entry).and_then(|key| self.outlook_by_flavor.get_mut(&key));
-            if let Some(outlook) = by_flavor {
-                outlook.change(from, until, &how);
+        }
+    }
+
+    /// A server that runs is expected to end at another time than before.
+    pub fn expect(&mut self, world: &World, entry: &Entry, before: Option<i64>, end: Option<i64>) {
+        let (before, end) = (before.unwrap_or(i64::MAX), end.unwrap_or(i64::MAX));
+        self.change(world, entry, (end, before), |load| load.held = load.held.minus(entry.need));
+        self.change(world, entry, (before, end), |load| load.held = load.held.plus(entry.need));
+    }
+
+    /// Works out what those hold from now on of whom another draft needed to know. Whoever begins with this one finds it.
+    pub fn look_ahead_like(&mut self, world: &World, other: &Self) {
+        for (holder, ahead) in &other.outlook {
+            if !self.outlook.contains_key(holder) {
+                self.look_ahead_of(world, *holder, None);
+            }
+            for flavor in ahead.flavors.keys() {
+                self.look_ahead_of(world, *holder, Some(flavor));
             }
         }
     }
 
     /// Works out what somebody holds from now on. It is needed for few of them, and costs as much as they have servers.
     fn look_ahead(&mut self, world: &World, holder: Holder, entry: &Entry) {
-        let Some(purse) = world.purse(holder) else { return };
-        let granted = self.ends.get(&holder).map_or(&[][..], Vec::as_slice);
-        if !self.outlook.contains_key(&holder) {
-            let now = purse.held.plus(self.granted_to(holder));
-            self.outlook.insert(holder, outlook(world, purse, now, granted, None));
-        }
-        let Some(key) = by_flavor(world, holder, entry).filter(|key| !self.outlook_by_flavor.contains_key(key)) else {
-            return;
-        };
-        let granted_of = self.by_flavor.get(&key).copied().unwrap_or_default();
-        let now = Held { devices: purse.held_of(&key.1).saturating_add(granted_of), ..Held::default() };
-        let steps = outlook(world, purse, now, granted, Some(&key.1));
-        self.outlook_by_flavor.insert(key, steps);
+        let flavor = is_limited_by_flavor(world, holder, entry).then_some(entry.server.flavor.as_str());
+        self.look_ahead_of(world, holder, flavor);
     }
 
-    /// The first quota that does not allow a server to start now, and stay for so long. One that was found already may be
-    /// left out, because it is lent; then it counts only from the next planned start on.
+    fn look_ahead_of(&mut self, world: &World, holder: Holder, flavor: Option<&str>) {
+        let Some(purse) = world.purse(holder) else { return };
+        let granted = self.ends.get(&holder).map_or(&[][..], Vec::as_slice);
+        let now = purse.held.all.plus(self.granted_to(holder));
+        let ahead = self.outlook.entry(holder).or_insert_with(|| {
+            let all = Arc::new(outlook(world, purse, now, granted, None));
+            Ahead { all, flavors: BTreeMap::new() }
+        });
+        let Some(flavor) = flavor.filter(|flavor| !ahead.flavors.contains_key(*flavor)) else { return };
+        let granted_of = self.by_flavor.get(&holder).and_then(|flavors| flavors.get(flavor)).copied();
+        let now = purse.held.of_flavor(flavor).saturating_add(granted_of.unwrap_or_default());
+        let steps = outlook(world, purse, Held { devices: now, ..Held::default() }, granted, Some(flavor));
+        ahead.flavors.insert(flavor.to_owned(), Arc::new(steps));
+    }
+
+    /// The first quota that does not allow a server to start now, and stay for so long. Those that were found already may be
+    /// left out, because they are lent; then they count only from the next planned start on.
     pub fn excess(
         &self,
         world: &World,
@@ -154,13 +193,14 @@ impl Draft {
         entry: &Entry,
         now: i64,
         span: i64,
-        lent: Option<&Excess>,
+        lent: &[Excess],
     ) -> Option<Excess> {
         holders(entry).find_map(|holder| {
-            let lent = lent.filter(|lent| lent.holder == holder).map(|lent| &lent.what);
+            let borrows = lent.iter().any(|lent| lent.holder == holder);
+            let is_lent = |what: &Limited| lent.iter().any(|lent| lent.holder == holder && lent.what == *what);
             self.too_many(world, holder, at)
-                .or_else(|| self.too_much_now(world, holder, entry, lent))
-                .or_else(|| self.too_much_later(world, holder, entry, now, span, lent))
+                .or_else(|| self.too_much_now(world, holder, entry, is_lent))
+                .or_else(|| self.too_much_later(world, holder, entry, now, span, borrows))
         })
     }
 
@@ -189,12 +229,11 @@ impl Draft {
             for holder in limited(world, entry) {
                 self.look_ahead(world, holder, entry);
                 let limits = &world.purse(holder)?.account.limits;
-                let fits = |load: &Load| first_excess(limits, load.held, entry.need, None).is_none();
-                from = self.outlook.get(&holder)?.gap(from, span, fits)?;
+                let (ceiling, ahead) = (Ceiling::under(limits, entry.need), self.outlook.get(&holder)?);
+                from = ahead.all.gap(from, span, |load| ceiling.is_above(load.held))?;
                 if let Some(most) = limits.flavors.get(&entry.server.flavor) {
                     let fits = |load: &Load| load.held.devices.saturating_add(entry.need.devices) <= *most;
-                    let key = (holder, entry.server.flavor.clone());
-                    from = self.outlook_by_flavor.get(&key)?.gap(from, span, fits)?;
+                    from = ahead.flavors.get(&entry.server.flavor)?.gap(from, span, fits)?;
                 }
             }
             if from == before {
@@ -217,19 +256,25 @@ impl Draft {
         })
     }
 
-    fn too_much_now(&self, world: &World, holder: Holder, entry: &Entry, but: Option<&Limited>) -> Option<Excess> {
+    fn too_much_now(
+        &self,
+        world: &World,
+        holder: Holder,
+        entry: &Entry,
+        but: impl Fn(&Limited) -> bool,
+    ) -> Option<Excess> {
         let purse = world.purse(holder)?;
         let limits = &purse.account.limits;
         if !is_limited(limits) {
             return None;
         }
-        let used = purse.held.plus(self.granted_to(holder));
-        let found = first_excess(limits, used, entry.need, but).or_else(|| {
+        let used = purse.held.all.plus(self.granted_to(holder));
+        let found = first_excess(limits, used, entry.need, &but).or_else(|| {
             let flavor = &entry.server.flavor;
             let most = *limits.flavors.get(flavor)?;
-            let granted = self.by_flavor.get(&(holder, flavor.clone())).copied().unwrap_or_default();
-            let used = purse.held_of(flavor).saturating_add(granted);
-            flavor_excess(flavor, most, used, entry.need)
+            let granted = self.by_flavor.get(&holder).and_then(|flavors| flavors.get(flavor)).copied();
+            let used = purse.held.of_flavor(flavor).saturating_add(granted.unwrap_or_default());
+            flavor_excess(flavor, most, used, entry.need).filter(|(what, ..)| !but(what))
         });
         found.map(|(what, most, used, need)| Excess { holder, what, most, used, kept: 0, need })
     }
@@ -242,11 +287,11 @@ impl Draft {
         entry: &Entry,
         now: i64,
         span: i64,
-        lent: Option<&Limited>,
+        borrows: bool,
     ) -> Option<Excess> {
         let (first, _) = *self.starts.get(&holder)?.first()?;
         // What is lent now must be back when it is planned for.
-        let from = if lent.is_some() { first } else { now };
+        let from = if borrows { first } else { now };
         let until = now.saturating_add(span);
         if from >= until {
             return None;
@@ -257,14 +302,14 @@ impl Draft {
     /// What is exceeded in a time, of somebody for whom that is worked out.
     fn too_much_from(&self, world: &World, holder: Holder, entry: &Entry, from: i64, span: i64) -> Option<Excess> {
         let limits = &world.purse(holder)?.account.limits;
-        let fits = |load: &Load| first_excess(limits, load.held, entry.need, None).is_none();
-        let misfit = self.outlook.get(&holder)?.misfit(from, span, fits);
-        let found = misfit.and_then(|load| Some((first_excess(limits, load.held, entry.need, None)?, load)));
+        let (ceiling, ahead) = (Ceiling::under(limits, entry.need), self.outlook.get(&holder)?);
+        let misfit = ahead.all.misfit(from, span, |load| ceiling.is_above(load.held));
+        let found = misfit.and_then(|load| Some((first_excess(limits, load.held, entry.need, |_| false)?, load)));
         let found = found.or_else(|| {
             let flavor = &entry.server.flavor;
             let most = *limits.flavors.get(flavor)?;
             let fits = |load: &Load| load.held.devices.saturating_add(entry.need.devices) <= most;
-            let load = self.outlook_by_flavor.get(&(holder, flavor.clone()))?.misfit(from, span, fits)?;
+            let load = ahead.flavors.get(flavor)?.misfit(from, span, fits)?;
             Some((flavor_excess(flavor, most, load.held.devices, entry.need)?, load))
         });
         found.map(|((what, most, used, need), load)| {
@@ -274,7 +319,7 @@ impl Draft {
     }
 }
 
-fn is_limited(limits: &Limits) -> bool {
+pub(super) fn is_limited(limits: &Limits) -> bool {
     limits.devices.is_some() || limits.cpu.is_some() || limits.memory.is_some() || !limits.flavors.is_empty()
 }
 
@@ -283,11 +328,9 @@ pub(super) fn limited<'w>(world: &'w World, entry: &Entry) -> impl Iterator<Item
     holders(entry).filter(|holder| world.purse(*holder).is_some_and(|purse| is_limited(&purse.account.limits)))
 }
 
-/// Where devices of a server's flavor are counted by themselves, if they are limited so.
-fn by_flavor(world: &World, holder: Holder, entry: &Entry) -> Option<(Holder, String)> {
-    let flavor = &entry.server.flavor;
-    let limited = world.purse(holder)?.account.limits.flavors.contains_key(flavor);
-    limited.then(|| (holder, flavor.clone()))
+/// Whether devices of a server's flavor are limited by themselves.
+fn is_limited_by_flavor(world: &World, holder: Holder, entry: &Entry) -> bool {
+    world.purse(holder).is_some_and(|purse| purse.account.limits.flavors.contains_key(&entry.server.flavor))
 }
 
 fn outlook(world: &World, purse: &Purse, now: Held, granted: &[(i64, u32)], flavor: Option<&str>) -> Steps<Load> {

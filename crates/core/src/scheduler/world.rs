@@ -25,8 +25,9 @@ pub struct World {
     pub(super) waiting: Vec<u32>,
     /// When servers are to be gone, to notice those that are not.
     pub(super) ends: BTreeSet<(i64, u32)>,
-    /// Servers that may be asked to give way.
+    /// Servers that may be asked to give way, and the same by node.
     pub(super) preemptible: BTreeSet<u32>,
+    pub(super) preemptible_on: BTreeMap<u32, BTreeSet<u32>>,
     pub(super) records: BTreeMap<String, Record>,
     pub(super) promised: Promised,
 }
@@ -132,6 +133,9 @@ impl World {
                 let on = entry.server.running().into_iter().flat_map(|running| &running.on);
                 for (_, what) in on.filter(|(node, _)| **node == *name) {
                     place.put(server, what, entry.end);
+                    if self.preemptible.contains(&server) {
+                        self.preemptible_on.entry(at).or_default().insert(server);
+                    }
                 }
             }
             *slot = Some(place);
@@ -144,6 +148,7 @@ impl World {
         if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.places.get_mut(at)) {
             *slot = None;
         }
+        self.preemptible_on.remove(&at);
         self.promised.capacity_shrank();
         self.shapes.refresh(at, None);
     }

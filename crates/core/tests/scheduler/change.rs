@@ -137,12 +137,15 @@ fn bob(most: i64) -> Limits {
 }
 
 impl Harness {
-    /// Two teams that lend and borrow, the second as much as it likes; one that is limited in everything else; one without
-    /// limits; and users with quotas of their own.
+    /// Two teams that lend and borrow devices, the second as many as it likes; two that are limited in everything else and
+    /// lend and borrow that; and users with quotas of their own.
     pub fn accounts(&mut self) {
         self.team("one", Some(12), Some(8));
         self.team("two", Some(10), None);
         self.third_team(12);
+        let flavors = [("h100".to_owned(), 8), ("a100".to_owned(), 6)].into();
+        let limits = Limits { flavors, ..bob(12) };
+        self.set_team(Account { name: "four".into(), weight: 1, limits, borrow: Some(5), used: None });
         self.user("bob", bob(10));
         let flavors = [("a100".to_owned(), 6)].into();
         self.user("eve", Limits { devices: Some(14), servers: Some(5), flavors, ..Limits::default() });

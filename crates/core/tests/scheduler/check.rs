@@ -18,6 +18,46 @@ struct Held {
     flavors: BTreeMap<String, i64>,
 }
 
+/// What quotas limit that others may leave idle. Devices are also counted by flavor.
+const THINGS: [&str; 4] = ["devices", "flavor", "cpu", "memory"];
+
+impl Held {
+    fn add(&mut self, server: &Server) {
+        let nodes = i64::from(server.ask.nodes.max(1));
+        self.servers += 1;
+        self.devices += server.ask.devices();
+        self.cpu += server.ask.each.cpu * nodes;
+        self.memory += server.ask.each.memory * nodes;
+        *self.flavors.entry(server.flavor.clone()).or_default() += server.ask.devices();
+    }
+
+    fn by(server: &Server) -> Self {
+        let mut held = Self::default();
+        held.add(server);
+        held
+    }
+
+    /// In the units of quotas.
+    fn of(&self, thing: &str, flavor: &str) -> i128 {
+        match thing {
+            "devices" => self.devices.into(),
+            "flavor" => self.flavors.get(flavor).copied().unwrap_or_default().into(),
+            "cpu" => i128::from(self.cpu) * 1_000_000,
+            _ => i128::from(self.memory) * 1_000_000_000,
+        }
+    }
+}
+
+fn most(account: &Account, thing: &str, flavor: &str) -> Option<i128> {
+    let limits = &account.limits;
+    match thing {
+        "devices" => limits.devices.map(i128::from),
+        "flavor" => limits.flavors.get(flavor).copied().map(i128::from),
+        "cpu" => limits.cpu,
+        _ => limits.memory,
+    }
+}
+
 /// An error with a sentence if something does not hold.
 pub fn ensure(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(wrong()) }
@@ -75,12 +115,7 @@ impl Harness {
     fn held(&self, belongs: impl Fn(&Server) -> bool) -> Held {
         let mut held = Held::default();
         for server in self.servers.values().filter(|server| belongs(server) && running(server).is_some()) {
-            let nodes = i64::from(server.ask.nodes.max(1));
-            held.servers += 1;
-            held.devices += server.ask.devices();
-            held.cpu += server.ask.each.cpu * nodes;
-            held.memory += server.ask.each.memory * nodes;
-            *held.flavors.entry(server.flavor.clone()).or_default() += server.ask.devices();
+            held.add(server);
         }
         held
     }
@@ -88,12 +123,12 @@ impl Harness {
     fn check_quotas(&self, grant: &Grant, server: &Server) -> Result<(), String> {
         if let Some(user) = self.users.get(&server.owner) {
             let own = |other: &Server| other.owner == server.owner;
-            self.check_limits(grant, server, user, own, user.limits.devices)?;
+            self.check_limits(grant, server, user, own, &THINGS)?;
         }
         let Some(team) = server.team.as_ref().and_then(|team| self.teams.get(team)) else { return Ok(()) };
         let own = |other: &Server| other.team == server.team;
-        let devices = team.limits.devices.filter(|_| !grant.borrowed);
-        self.check_limits(grant, server, team, own, devices)?;
+        let things: &[&str] = if grant.borrowed { &[] } else { &THINGS };
+        self.check_limits(grant, server, team, own, things)?;
         if grant.borrowed { self.check_borrowing(grant, server, team) } else { Ok(()) }
     }
 
@@ -103,21 +138,16 @@ impl Harness {
         server: &Server,
         account: &Account,
         own: impl Fn(&Server) -> bool,
-        devices: Option<i64>,
+        things: &[&str],
     ) -> Result<(), String> {
-        let (held, limits, nodes) = (self.held(&own), &account.limits, i64::from(server.ask.nodes.max(1)));
-        let within = |what: &str, held: i64, need: i64, most: Option<i128>, unit: i128| {
-            let sum = i128::from(held + need) * unit;
-            ensure(need == 0 || most.is_none_or(|most| sum <= most), || {
-                format!("{grant:?}: {} holds {held} {what} and {need} more, of {most:?}", account.name)
-            })
-        };
-        let need = server.ask.devices();
-        within("devices", held.devices, need, devices.map(i128::from), 1)?;
-        within("cpu", held.cpu, server.ask.each.cpu * nodes, limits.cpu, 1_000_000)?;
-        within("memory", held.memory, server.ask.each.memory * nodes, limits.memory, 1_000_000_000)?;
-        let of_flavor = held.flavors.get(&server.flavor).copied().unwrap_or_default();
-        within(&server.flavor, of_flavor, need, limits.flavors.get(&server.flavor).map(|most| i128::from(*most)), 1)?;
+        let (held, limits, flavor) = (self.held(&own), &account.limits, &server.flavor);
+        for thing in things {
+            let (held, need) = (held.of(thing, flavor), Held::by(server).of(thing, flavor));
+            let most = most(account, thing, flavor);
+            ensure(need == 0 || most.is_none_or(|most| held + need <= most), || {
+                format!("{grant:?}: {} holds {held} {thing} and {need} more, of {most:?}", account.name)
+            })?;
+        }
         // Sleeping and waiting ones count too: only the first so many may run.
         let most = limits.servers.map_or(usize::MAX, |most| usize::try_from(most).unwrap());
         let arrival = |server: &Server| (server.queued, server.name.clone(), server.id.clone());
@@ -134,20 +164,27 @@ impl Harness {
 
     /// No more than the team may borrow, and nothing that another team uses or has lent already.
     fn check_borrowing(&self, grant: &Grant, server: &Server, team: &Account) -> Result<(), String> {
-        ensure(server.preemptible, || format!("{grant:?} cannot be asked back"))?;
-        let left = |account: &Account| {
-            let held = self.held(|other| other.team.as_deref() == Some(account.name.as_str())).devices;
-            account.limits.devices.map_or(0, |most| most - held)
-        };
-        let beyond = server.ask.devices() - left(team);
         let asked_back = server.preemptible && server.preemptions < self.policy.most_preemptions;
         ensure(asked_back, || format!("{grant:?} borrows and cannot be asked back"))?;
-        ensure(team.borrow.is_none_or(|most| beyond <= most), || {
-            format!("{grant:?} takes {} to {beyond} above its quota, of {:?}", team.name, team.borrow)
-        })?;
-        // Those who are above their own quota have it from the same idle devices.
-        let idle: i64 = self.teams.values().filter(|other| other.name != team.name).map(left).sum();
-        ensure(beyond <= idle, || format!("{grant:?} takes {beyond} that are not its own, and {idle} are idle"))
+        for thing in THINGS {
+            let left = |account: &Account| {
+                let held = self.held(|other| other.team.as_deref() == Some(account.name.as_str()));
+                Some(most(account, thing, &server.flavor)? - held.of(thing, &server.flavor))
+            };
+            let need = Held::by(server).of(thing, &server.flavor);
+            let Some(beyond) = left(team).map(|left| need - left).filter(|beyond| need > 0 && *beyond > 0) else {
+                continue;
+            };
+            let counted = matches!(thing, "devices" | "flavor");
+            let allowed = team.borrow.is_none_or(|most| if counted { beyond <= i128::from(most) } else { most > 0 });
+            ensure(allowed, || {
+                format!("{grant:?} takes {} to {beyond} {thing} above its quota, of {:?}", team.name, team.borrow)
+            })?;
+            // Those who are above their own quota have it from the same idle ones.
+            let idle: i128 = self.teams.values().filter(|other| other.name != team.name).filter_map(left).sum();
+            ensure(beyond <= idle, || format!("{grant:?} takes {beyond} {thing} of others, and {idle} are idle"))?;
+        }
+        Ok(())
     }
 
     /// Nobody is asked to leave too soon, too often or in vain, and the right to ask is a fact.
@@ -172,12 +209,14 @@ impl Harness {
             return ensure(by.priority > server.priority && self.policy.preempt_for_priority, || "it is urgent".into());
         }
         ensure(preemption.right == Right::Quota && by.team != server.team, || "there is no such right".into())?;
-        let limit = |server: &Server| self.teams.get(server.team.as_ref()?)?.limits.devices;
-        let started = plan.grants.iter().map(|grant| &self.servers[&grant.id]);
-        let started: i64 = started.filter(|other| other.team == server.team).map(|other| other.ask.devices()).sum();
-        let held = self.held(|other| other.team == server.team).devices + started;
-        ensure(limit(by).is_some() && limit(server).is_some_and(|most| held > most), || {
-            format!("its team holds {held} of {:?} and borrows nothing", limit(server))
-        })
+        let started = || plan.grants.iter().map(|grant| &self.servers[&grant.id]);
+        let lends = |thing: &&str| {
+            let both = Held::by(server).of(thing, &by.flavor) > 0 && Held::by(by).of(thing, &by.flavor) > 0;
+            let limit = |server: &Server| most(self.teams.get(server.team.as_ref()?)?, thing, &by.flavor);
+            let mut held = self.held(|other| other.team == server.team);
+            started().filter(|other| other.team == server.team).for_each(|other| held.add(other));
+            both && limit(by).is_some() && limit(server).is_some_and(|most| held.of(thing, &by.flavor) > most)
+        };
+        ensure(THINGS.iter().any(lends), || "its team borrows nothing that the other one lends".into())
     }
 }

@@ -1,7 +1,8 @@
 //! One step of a cluster's life with everything that is known to be checked, and what to say when something is wrong.
 
-use odc_core::scheduler::{Cause, Plan, Server, State};
+use odc_core::scheduler::{Cause, Plan, Server, State, Stop};
 
+use super::check::ensure;
 use super::harness::{GPU, Harness};
 
 /// What is looked at besides what must hold at every instant. It costs more than the plan itself.
@@ -36,6 +37,11 @@ impl Harness {
     fn check_plan(&self, plan: &Plan) -> Result<(), String> {
         if let Some(moved) = plan.moved.iter().find(|moved| moved.why == Cause::Unexplained) {
             return Err(format!("{moved:?}"));
+        }
+        for wait in plan.waits.iter().filter(|wait| wait.stop == Stop::Booked(true)) {
+            ensure(self.servers[&wait.id].booked || plan.booked.contains(&wait.id), || {
+                format!("{wait:?} is told of a promise that is not made")
+            })?;
         }
         self.check_order(plan)?;
         self.check_rights(plan)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! node NAME GPUS [zone=Z] [label=KEY=VALUE]    down NODE      up NODE
-//! team NAME [quota=N] [borrow=N|any] [used=HOURS]    user NAME team=T
+//! team NAME [quota=N] [quota.FLAVOR=N] [borrow=N|any] [used=HOURS]    user NAME team=T
 //! ask ID USER GPUSxNODES for TIME|ever [low|high] [preemptible] [at TIME] [zone] [flavor=F] [label=KEY=VALUE]
 //! leave ID      extend ID by TIME      after TIME     plan     dry ID USER GPUSxNODES for TIME
 //! ```
@@ -110,8 +110,10 @@ impl Script {
     }
 
     fn team(&mut self, name: &str, words: &[&str]) {
-        let limits =
-            Limits { devices: option(words, "quota").map(|quota| quota.parse().unwrap()), ..Limits::default() };
+        let devices = option(words, "quota").map(|quota| quota.parse().unwrap());
+        let flavors = words.iter().filter_map(|word| word.strip_prefix("quota.")?.split_once('='));
+        let flavors = flavors.map(|(flavor, most)| (flavor.to_owned(), most.parse().unwrap())).collect();
+        let limits = Limits { devices, flavors, ..Limits::default() };
         let borrow = match option(words, "borrow") {
             Some("any") => None,
             some => Some(some.map_or(0, |most| most.parse().unwrap())),

@@ -3,7 +3,7 @@
 //! quota exceeded, no planned start moves for no reason, every overtaking has its right, and a plan that was carried out
 //! leaves nothing to decide.
 
-use odc_core::scheduler::Policy;
+use odc_core::scheduler::{Backfill, Policy};
 use odc_core::sim::Dice;
 
 use super::change::{Change, random_change, start};
@@ -20,19 +20,19 @@ fn size() -> (u64, usize, usize) {
 }
 
 /// Walks from a number. `ODC_SEED` makes other walks of all.
-fn walk(number: u64, steps: usize) {
+fn walk(number: u64, steps: usize, rules: Rules) {
     let seed = std::env::var("ODC_SEED").map_or(0, |seed| seed.parse::<u64>().unwrap());
     let seed = (seed * 1_000_000 + number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    if let Some((step, wrong)) = go(seed, steps).1 {
-        let (before, _) = go(seed, step);
+    if let Some((step, wrong)) = go(seed, steps, rules).1 {
+        let (before, _) = go(seed, step, rules);
         panic!("step {step} of seed {seed}: {wrong}\n{}", before.fewest().unwrap_or(before).facts());
     }
 }
 
 /// Makes some steps. Says in which one something went wrong, and what.
-fn go(seed: u64, steps: usize) -> (Harness, Option<(usize, String)>) {
+fn go(seed: u64, steps: usize, rules: Rules) -> (Harness, Option<(usize, String)>) {
     let mut dice = Dice(seed);
-    let mut harness = start(policy(&mut dice));
+    let mut harness = start(rules(&mut dice));
     for step in 0..steps {
         happen(&mut dice, &mut harness, step);
         if let Err(wrong) = harness.live(Also { second: step % 4 == 0, undelayed: step % 8 == 1 }) {
@@ -43,6 +43,8 @@ fn go(seed: u64, steps: usize) -> (Harness, Option<(usize, String)>) {
     (harness, None)
 }
 
+type Rules = fn(&mut Dice) -> Policy;
+
 /// Something that is a day by default happens in a walk, too.
 fn policy(dice: &mut Dice) -> Policy {
     Policy {
@@ -51,6 +53,15 @@ fn policy(dice: &mut Dice) -> Policy {
         half_life: *dice.pick(&[7_200, 7 * 24 * 3_600]).unwrap(),
         most_preemptions: *dice.pick(&[1, 3]).unwrap(),
         ..Policy::default()
+    }
+}
+
+/// What few people set: others pass less often, and nobody is spared for having started lately.
+fn rare_policy(dice: &mut Dice) -> Policy {
+    Policy {
+        backfill: *dice.pick(&[Backfill::First, Backfill::None, Backfill::Planned]).unwrap(),
+        least_run: *dice.pick(&[0, 600]).unwrap(),
+        ..policy(dice)
     }
 }
 
@@ -65,7 +76,7 @@ macro_rules! walks {
         $(#[test]
         fn $name() {
             let (walks, steps, _) = size();
-            (0..walks).for_each(|number| walk($part * walks + number, steps));
+            (0..walks).for_each(|number| walk($part * walks + number, steps, policy));
         })*
     };
 }
@@ -75,10 +86,16 @@ walks! { walks_1: 0, walks_2: 1, walks_3: 2, walks_4: 3, walks_5: 4, walks_6: 5,
 
 #[test]
 fn a_long_walk() {
-    walk(999_998, size().2);
+    walk(999_998, size().2, policy);
 }
 
 #[test]
 fn another_long_walk() {
-    walk(999_999, size().2);
+    walk(999_999, size().2, policy);
+}
+
+#[test]
+fn walks_by_rare_rules() {
+    let (walks, steps, _) = size();
+    (0..2 * walks).for_each(|number| walk(900_000 + number, steps, rare_policy));
 }

@@ -1,0 +1,318 @@
+//! Whose leaving makes room for a server: the cheapest set of servers that may be asked.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::node::{NOW, Place};
+use super::pass::Pass;
+use super::shape::Shape;
+use super::steps::Steps;
+use super::world::Entry;
+use crate::amounts::Amounts;
+
+/// A node with those on it who may be asked, the least urgent and youngest first.
+struct Candidate<'w> {
+    node: u32,
+    place: &'w Place,
+    group: &'w Arc<str>,
+    victims: Vec<(u32, &'w Entry)>,
+    /// What it costs if the first one is enough. It cannot cost less.
+    least: Price,
+}
+
+/// Few are better than many, and those who came last lose least.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Price {
+    victims: usize,
+    devices: i64,
+    came: Reverse<i64>,
+    /// Of the node, so that no two are equal.
+    name: Arc<str>,
+}
+
+impl Price {
+    fn of(who: &[(u32, &Entry)], place: &Place) -> Self {
+        let devices = who.iter().fold(0_i64, |sum, (_, entry)| sum.saturating_add(entry.need.devices));
+        let came = who.iter().fold(0_i64, |sum, (_, entry)| sum.saturating_add(since(entry)));
+        Self { victims: who.len(), devices, came: Reverse(came), name: place.name.clone() }
+    }
+}
+
+fn since(entry: &Entry) -> i64 {
+    entry.server.running().map_or(0, |running| running.since)
+}
+
+impl Pass<'_> {
+    /// The cheapest set of servers whose leaving makes room for a server.
+    pub(super) fn victims_for(&self, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<u32>> {
+        let shape = self.world.shape_of(claimant)?;
+        let needed = shape.ask.nodes();
+        let mut candidates = self.candidates(claimant, shape, free_at);
+        candidates.sort_unstable_by(|one, two| one.least.cmp(&two.least));
+        // By their ids, as numbers say nothing.
+        let mut best: Option<(usize, i64, BTreeMap<&str, u32>)> = None;
+        for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
+            let free = group.nodes.iter().take_while(|turn| turn.from == NOW || turn.from <= free_at);
+            let free = free.filter(|turn| {
+                !self.blocked.contains(&turn.node)
+                    && !self.kept.contains_key(&turn.node)
+                    && !self.is_refused(claimant, turn.node)
+            });
+            let free = free.take(needed).count();
+            let in_group = candidates.iter().filter(|candidate| candidate.group == value);
+            let chosen = self.cheapest(in_group, needed - free, &shape.ask.each, (free_at, span));
+            if chosen.len() + free < needed || chosen.is_empty() {
+                continue;
+            }
+            let devices = chosen.keys().map(|price| price.devices).sum();
+            let who: BTreeMap<&str, u32> =
+                chosen.values().copied().flatten().map(|(at, entry)| (entry.server.id.as_str(), *at)).collect();
+            let found = (who.len(), devices, who);
+            best = best.into_iter().chain([found]).min();
+        }
+        best.map(|(_, _, who)| who.into_values().collect())
+    }
+
+    /// All nodes where enough devices would be free if everybody left who may be asked.
+    fn candidates<'w>(&'w self, claimant: &Entry, shape: &'w Shape, free_at: i64) -> Vec<Candidate<'w>> {
+        let mut rights = BTreeMap::new();
+        let mut may_ask = |victim: u32| {
+            let entry = self.world.entry(victim).filter(|_| !self.asked.victims.contains(&victim))?;
+            // Who is gone by then need not be asked.
+            let stays = entry.end.is_none_or(|end| end > free_at) && !self.is_spared(entry);
+            let has = (entry.need.devices > 0, entry.need.cpu > 0, entry.need.memory > 0);
+            let key = (entry.team, entry.server.priority, &entry.server.flavor, has);
+            let may = stays && rights.entry(key).or_insert_with(|| self.right(claimant, entry)).is_some();
+            may.then_some((victim, entry))
+        };
+        let device = shape.ask.device.as_deref().map(|device| (device, shape.ask.each.device(device)));
+        let mut candidates = Vec::new();
+        for (node, victims) in &self.world.preemptible_on {
+            let Some(group) = shape.spot(*node).filter(|spot| spot.open).and_then(|spot| spot.group.as_ref()) else {
+                continue;
+            };
+            let Some(place) = self.world.place(*node).filter(|_| !self.blocked.contains(node)) else { continue };
+            let mut victims: Vec<(u32, &Entry)> = victims.iter().filter_map(|victim| may_ask(*victim)).collect();
+            let leaves = |server: u32| victims.iter().any(|(victim, _)| *victim == server);
+            let enough = device.is_none_or(|(device, need)| place.free_without(device, free_at, leaves) >= need);
+            if victims.is_empty() || !enough || self.is_refused(claimant, *node) {
+                continue;
+            }
+            victims.sort_by(|(_, one), (_, two)| {
+                let turn = |entry: &Entry| (entry.server.priority, Reverse(since(entry)));
+                (turn(one), &one.server.id).cmp(&(turn(two), &two.server.id))
+            });
+            let least = Price::of(victims.get(..1).unwrap_or_default(), place);
+            candidates.push(Candidate { node: *node, place, group, victims, least });
+        }
+        candidates
+    }
+
+    /// So many nodes on which it costs least, and who must leave each. The candidates come by what they cost at least, so
+    /// most need not be looked at.
+    fn cheapest<'a, 'w: 'a>(
+        &self,
+        candidates: impl Iterator<Item = &'a Candidate<'w>>,
+        nodes: usize,
+        each: &Amounts,
+        time: (i64, i64),
+    ) -> BTreeMap<Price, &'a [(u32, &'w Entry)]> {
+        let mut chosen: BTreeMap<Price, &[(u32, &Entry)]> = BTreeMap::new();
+        for candidate in candidates {
+            let last = chosen.last_key_value().filter(|_| chosen.len() >= nodes);
+            if nodes == 0 || last.is_some_and(|(price, _)| *price <= candidate.least) {
+                break;
+            }
+            let Some(who) = self.must_leave(candidate, each, time) else { continue };
+            chosen.insert(Price::of(who, candidate.place), who);
+            if chosen.len() > nodes {
+                chosen.pop_last();
+            }
+        }
+        chosen
+    }
+
+    /// Who must leave a node, each only if those before it are not enough.
+    fn must_leave<'a, 'w>(
+        &self,
+        candidate: &'a Candidate<'w>,
+        each: &Amounts,
+        (free_at, span): (i64, i64),
+    ) -> Option<&'a [(u32, &'w Entry)]> {
+        let Candidate { node, place, victims, .. } = candidate;
+        // Beside what is kept for those ahead.
+        let mut outlook = self.kept.get(node).cloned().unwrap_or_else(|| place.outlook());
+        let enough = |outlook: &Steps<Amounts>| outlook.misfit(free_at, span, |free| free.holds(each)).is_none();
+        let mut leave = 0;
+        for (victim, entry) in victims {
+            if enough(&outlook) {
+                break;
+            }
+            let here = place.servers().find(|(server, _)| server == victim).map(|(_, what)| what.clone());
+            let here = here.unwrap_or_default();
+            outlook.change(free_at, entry.end.unwrap_or(i64::MAX), |free| free.add(&here));
+            leave += 1;
+        }
+        let who = victims.get(..leave).filter(|who| !who.is_empty())?;
+        enough(&outlook).then_some(who)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odc_api::v1alpha1::Priority;
+    use proptest::prelude::*;
+
+    use super::super::event::{Account, Event, Limits, Node, Running, Server, State};
+    use super::super::fixtures::server;
+    use super::super::{Policy, World};
+    use super::*;
+
+    const NOW_IS: i64 = 3_600;
+
+    /// The same with a look at everybody on all nodes.
+    fn plainly(pass: &Pass<'_>, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<u32>> {
+        let world = &*pass.world;
+        let shape = world.shape_of(claimant)?;
+        let needed = shape.ask.nodes();
+        let may_ask = |at: &u32| {
+            let entry = world.entry(*at).filter(|entry| entry.end.is_none_or(|end| end > free_at))?;
+            pass.right_over(claimant, entry).filter(|_| !pass.asked.victims.contains(at)).map(|_| (*at, entry))
+        };
+        let all: Vec<(u32, &Entry)> = world.preemptible.iter().filter_map(may_ask).collect();
+        let mut best = None;
+        for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
+            let usable = |node: &u32| !pass.blocked.contains(node) && !pass.is_refused(claimant, *node);
+            let free = group.nodes.iter().filter(|turn| turn.from <= free_at && !pass.kept.contains_key(&turn.node));
+            let free = free.filter(|turn| usable(&turn.node)).count().min(needed);
+            let mut costs = Vec::new();
+            for (node, place) in world.places().filter(|(node, _)| usable(node)) {
+                if !shape.spot(node).is_some_and(|spot| spot.open && spot.group.as_ref() == Some(value)) {
+                    continue;
+                }
+                let is_here =
+                    |entry: &Entry| entry.server.running().unwrap().on.iter().any(|(on, _)| **on == *place.name);
+                let mut victims: Vec<_> = all.iter().copied().filter(|(_, entry)| is_here(entry)).collect();
+                victims
+                    .sort_by_key(|(_, entry)| (entry.server.priority, Reverse(since(entry)), entry.server.id.clone()));
+                let candidate = Candidate { node, place, group: value, victims, least: Price::of(&[], place) };
+                let who = pass.must_leave(&candidate, &shape.ask.each, (free_at, span)).map(<[_]>::to_vec);
+                costs.extend(who.map(|who| (Price::of(&who, place), who)));
+            }
+            costs.sort_by(|(one, _), (two, _)| one.cmp(two));
+            costs.truncate(needed - free);
+            if costs.len() + free < needed || costs.is_empty() {
+                continue;
+            }
+            let devices: i64 = costs.iter().map(|(price, _)| price.devices).sum();
+            let who = costs.iter().flat_map(|(_, who)| who).map(|(at, entry)| (entry.server.id.clone(), *at));
+            let who: BTreeMap<String, u32> = who.collect();
+            best = best.into_iter().chain([(who.len(), devices, who)]).min();
+        }
+        best.map(|(_, _, who)| who.into_values().collect())
+    }
+
+    fn check(pass: &Pass<'_>) -> Result<usize, TestCaseError> {
+        let (mut found, free_at) = (0, NOW_IS + pass.policy.reclaim());
+        for entry in pass.order.iter().filter_map(|at| pass.world.entry(*at)) {
+            let fast = pass.victims_for(entry, entry.server.span(), free_at);
+            prop_assert_eq!(&fast, &plainly(pass, entry, entry.server.span(), free_at));
+            found += usize::from(fast.is_some());
+        }
+        Ok(found)
+    }
+
+    /// Nodes, each with its zone; who runs on which of them, and who waits.
+    fn world(policy: &Policy, nodes: &[(i64, bool)], runs: &[Made], waits: &[Made]) -> World {
+        let mut world = World::new();
+        let mut tell = |event| world.apply(event, policy.half_life, NOW_IS);
+        for (number, (gpus, zone)) in nodes.iter().enumerate() {
+            let mut capacity = Amounts::default().with_device("gpu", *gpus);
+            (capacity.cpu, capacity.pods) = (gpus * 1_000, 100);
+            let labels = [("zone".to_owned(), zone.to_string())].into();
+            tell(Event::Node(Node { name: format!("n{number}"), labels, capacity, ..Node::default() }));
+        }
+        for team in ["t0", "t1"] {
+            let limits = Limits { devices: Some(6), ..Limits::default() };
+            tell(Event::Team(Account { name: team.into(), limits, ..Account::default() }));
+        }
+        for (number, made) in runs.iter().enumerate() {
+            let mut one = made.server(&format!("r{number}"));
+            one.ask.nodes = 1;
+            let on = vec![(format!("n{}", made.place % nodes.len()), one.ask.each.clone())];
+            let end = made.life.map(|life| NOW_IS + life);
+            one.state = State::Running(Running { on, since: made.since, end, leaving: false });
+            tell(Event::Server(Box::new(one)));
+        }
+        for (number, made) in waits.iter().enumerate() {
+            tell(Event::Server(Box::new(made.server(&format!("w{number}")))));
+        }
+        world
+    }
+
+    #[derive(Clone, Debug)]
+    struct Made {
+        gpus: i64,
+        nodes: u32,
+        life: Option<i64>,
+        since: i64,
+        priority: usize,
+        team: Option<usize>,
+        preemptible: bool,
+        place: usize,
+    }
+
+    impl Made {
+        fn server(&self, id: &str) -> Server {
+            let mut one = server(id, self.since);
+            one.ask.each = one.ask.each.with_device("gpu", self.gpus);
+            (one.ask.nodes, one.ask.topology) = (self.nodes, Some("zone".into()));
+            one.team = self.team.map(|team| format!("t{team}"));
+            one.priority = [Priority::Low, Priority::Normal, Priority::High][self.priority];
+            (one.preemptible, one.lifetime) = (self.preemptible, self.life);
+            one
+        }
+    }
+
+    fn made() -> impl Strategy<Value = Made> {
+        let what = (1..5_i64, prop_oneof![4 => Just(1_u32), 1 => Just(2_u32)], prop::option::of(60..9_000_i64));
+        let whose = (0..4_000_i64, 0..3_usize, prop::option::of(0..2_usize), prop::bool::weighted(0.7), 0..9_usize);
+        (what, whose).prop_map(|((gpus, nodes, life), (since, priority, team, preemptible, place))| Made {
+            gpus,
+            nodes,
+            life,
+            since,
+            priority,
+            team,
+            preemptible,
+            place,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn those_are_found_that_a_look_at_everybody_finds(
+            nodes in prop::collection::vec((4..9_i64, any::<bool>()), 1..6),
+            runs in prop::collection::vec(made(), 0..14), waits in prop::collection::vec(made(), 1..8),
+        ) {
+            let policy = Policy::default();
+            let mut world = world(&policy, &nodes, &runs, &waits);
+            let mut pass = Pass::new(&mut world, &policy, NOW_IS);
+            check(&pass)?;
+            // With what is kept for others, and some who leave already.
+            pass.settle();
+            check(&pass)?;
+        }
+    }
+
+    #[test]
+    fn some_are_found() {
+        let run =
+            |since| Made { gpus: 2, nodes: 1, life: None, since, priority: 0, team: None, preemptible: true, place: 0 };
+        let claimant = Made { priority: 2, life: Some(60), preemptible: false, ..run(0) };
+        let policy = Policy::default();
+        let mut world = world(&policy, &[(4, false)], &[run(0), run(5)], &[claimant]);
+        assert_eq!(check(&Pass::new(&mut world, &policy, NOW_IS)).unwrap(), 1);
+    }
+}
