@@ -117,6 +117,9 @@ impl World {
                 for node in running.on.iter().filter_map(|(node, _)| self.node_named(node)).collect::<Vec<_>>() {
                     if let Some(servers) = self.preemptible_on.get_mut(&node) {
                         servers.remove(&at);
+                        if servers.is_empty() {
+                            self.preemptible_on.remove(&node);
+                        }
                     }
                 }
             }

@@ -257,6 +257,12 @@ impl Server {
         }
     }
 
+    /// Whether it asked for a time that was still to come. Whoever names one that is over wants to start now like everybody
+    /// else, and gets nothing ahead of them for it.
+    pub(super) fn is_booking(&self) -> bool {
+        self.not_before.is_some_and(|at| at > self.queued)
+    }
+
     /// Whether it may start, if it is a booking.
     pub(super) fn is_due(&self, now: i64) -> bool {
         self.not_before.is_none_or(|at| at <= now)

@@ -36,7 +36,7 @@ impl World {
         for wait in waits {
             let Some(entry) = self.find(&wait.id).and_then(|at| self.entry(at)) else { continue };
             let is_far = wait.start.is_none() && planned >= policy.planned() && entry.server.is_due(now);
-            planned += usize::from(wait.start.is_some() && entry.server.not_before.is_none());
+            planned += usize::from(wait.start.is_some() && !entry.server.is_booking());
             let start = if is_far { lines.start(self, entry, &wait.stop, now) } else { wait.start };
             let Some(start) = start else { continue };
             starts.push((wait.id.clone(), start));

@@ -14,7 +14,7 @@ impl Pass<'_> {
     /// Whether a server gets a planned start: if it is near enough, or was promised one before others came in ahead. A
     /// booking had one while its time had not come, however few others have one, and goes on to have one.
     pub(super) fn is_planned(&self, at: u32, planned: usize) -> bool {
-        let booking = self.world.entry(at).is_some_and(|entry| entry.server.not_before.is_some());
+        let booking = self.world.entry(at).is_some_and(|entry| entry.server.is_booking());
         let promised = self.policy.backfill == Backfill::Planned && self.remembered(at).is_some();
         booking || planned < self.policy.planned() || promised
     }
@@ -81,7 +81,7 @@ impl Pass<'_> {
     /// The first time at which both nodes and quotas allow it. What was promised stays as it is, unless it can be earlier:
     /// so nobody behind is moved without need.
     fn find_later(&mut self, at: u32, from: i64, span: i64) -> Option<Slot> {
-        let booked = self.world.entry(at)?.server.not_before.is_some();
+        let booked = self.world.entry(at)?.server.is_booking();
         // Whoever could start now would; who is barred may in the next plan.
         let mut from = from.max(self.now.saturating_add(i64::from(!booked)));
         for _ in 0..MOST_TRIES {

@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::event::Server;
 use super::order::{Shares, Turn};
 use super::plan::{Choice, Plan, Stop};
 use super::preempt::{Asked, Claim};
@@ -232,7 +233,7 @@ impl<'w> Pass<'w> {
             toll: 0,
         });
         self.pending = order.len() - look.already.len();
-        (self.looked_at, self.passed, self.toll) = (look.waits.len(), look.passed, look.toll);
+        (self.looked_at, self.passed, self.toll) = (0, look.passed, look.toll);
         for at in order.iter().skip(look.waits.len()) {
             self.looked_at += 1;
             if look.already.contains(at) {
@@ -253,7 +254,7 @@ impl<'w> Pass<'w> {
                     let server = self.world.entry(*at).map(|entry| &entry.server);
                     let due = server.is_some_and(|server| server.is_due(self.now));
                     // Bookings have planned starts besides, also when their time has come: nobody loses one for that.
-                    let booking = server.is_some_and(|server| server.not_before.is_some());
+                    let booking = server.is_some_and(Server::is_booking);
                     look.planned += usize::from(start.is_some() && !booking);
                     self.passed += 1;
                     look.somebody_waits |= due && stop != Stop::Never;

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::event::Ask;
 use super::excess::Limited;
 use super::order::Right;
 use super::pass::{Pass, Waiting};
@@ -14,6 +15,7 @@ use super::policy::Backfill;
 use super::purse::{Held, Holding};
 use super::quota::{Holder, is_limited};
 use super::world::Entry;
+use crate::amounts::Amounts;
 
 /// Servers that leave for another one.
 #[derive(Clone, Debug)]
@@ -65,11 +67,9 @@ impl Pass<'_> {
             return None;
         }
         let entry = self.world.entry(at).filter(|entry| !entry.server.barred)?;
-        let victims = self.victims_for(entry, span, free_at)?.into_iter().filter_map(|server| {
-            let victim = self.world.entry(server)?;
-            Some(Victim { server, right: self.right_over(entry, victim)?, end: victim.end })
-        });
-        let victims = victims.collect();
+        let victims = self.victims_for(entry, span, free_at)?.into_iter();
+        let victim = |(server, right)| Victim { server, right, end: self.world.entry(server).and_then(|one| one.end) };
+        let victims = victims.map(victim).collect();
         let planned = self.planned.iter().map(|(server, slot)| (*server, slot.start));
         let granted = self.granted.iter().map(|granted| (granted.server, self.now));
         let limits = planned.chain(granted).chain([(at, free_at)]).collect();
@@ -77,8 +77,8 @@ impl Pass<'_> {
     }
 
     /// Whether a server is near enough to the head of the queue to ask others to leave. Each that does costs two looks at
-    /// all ahead of it: one to see what comes of it, and one without it if that is nothing. All those looks together cost
-    /// no more than a few at everybody. Who is near depends on nothing but who waits, so the next plan finds the same ones
+    /// all ahead of it at most: one to see what comes of it, and what is left of the one it broke off if that is nothing. All
+    /// those looks together cost no more than a few at everybody. Who is near depends on nothing but who waits, so the next plan finds the same ones
     /// near, and nobody new to ask.
     pub(super) fn is_near(&mut self) -> bool {
         self.toll = self.toll.saturating_add(2 * (self.passed + 1));
@@ -206,11 +206,6 @@ impl Pass<'_> {
         preemptions
     }
 
-    /// By which right one may ask for what another one has.
-    pub(super) fn right_over(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
-        if self.is_spared(holder) { None } else { self.right(claimant, holder) }
-    }
-
     /// Whether somebody is not asked to leave, whoever asks.
     pub(super) fn is_spared(&self, holder: &Entry) -> bool {
         let Some(running) = holder.server.running().filter(|running| !running.leaving) else { return true };
@@ -221,13 +216,16 @@ impl Pass<'_> {
             || running.on.is_empty()
     }
 
-    /// The same for one that may be asked. It depends on nothing of the holder but its team, priority and
-    /// flavor, and which things it has.
-    pub(super) fn right(&self, claimant: &Entry, holder: &Entry) -> Option<Right> {
-        // Who has quota of its own of something may have it back from whoever borrows that.
+    /// By which right one may ask for what another one has, who is not spared. It depends on nothing of the holder but its
+    /// team, priority and flavor, and which things it has.
+    pub(super) fn right(&self, claimant: &Entry, holder: &Entry, asking: &Asking) -> Option<Right> {
+        // Who has quota of its own of something may have it back from whoever borrows that, if that is what is missing: a
+        // team that borrows a little memory does not lose devices of its own for it.
         let teams = claimant.team.zip(holder.team).filter(|(one, other)| one != other);
         let owns = teams.is_some_and(|(one, other)| {
-            shared(claimant, holder).any(|what| self.has_own(one, &what) && self.borrows_still(other, &what))
+            let back = asking.back.get(&other);
+            let mut missing = shared(claimant, holder).filter(|what| asking.lacks.has(what));
+            missing.any(|what| self.has_own(one, &what) && self.borrows_still(other, &what, back))
         });
         let urgent = self.policy.preempt_for_priority && claimant.server.priority > holder.server.priority;
         if owns { Some(Right::Quota) } else { urgent.then_some(Right::Priority) }
@@ -235,17 +233,68 @@ impl Pass<'_> {
 
     fn has_own(&self, team: u32, what: &Limited) -> bool {
         let purse = self.world.teams.get(team);
-        purse.is_some_and(|purse| what.most(&purse.account.limits).is_some()) && !self.borrows_still(team, what)
+        purse.is_some_and(|purse| what.most(&purse.account.limits).is_some()) && !self.borrows_still(team, what, None)
     }
 
     /// Whether a team holds more of something than its own when all have started who are to, and all have left who were
-    /// asked to.
-    fn borrows_still(&self, team: u32, what: &Limited) -> bool {
+    /// asked to, or would be besides.
+    fn borrows_still(&self, team: u32, what: &Limited, back: Option<&Holding>) -> bool {
         let Some(purse) = self.world.teams.get(team) else { return false };
         let Some(most) = what.most(&purse.account.limits) else { return false };
         let asked = self.asked.held.get(&team).map_or(0, |asked| asked.of(what));
         let held = purse.held.of(what) + self.draft.granted_of(Holder::Team(team), what);
-        held - purse.leaving.of(what) - asked > most
+        held - purse.leaving.of(what) - asked - back.map_or(0, |back| back.of(what)) > most
+    }
+}
+
+/// What a claim comes to while it is made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asking {
+    pub lacks: Lacks,
+    /// What those give back who are asked already, by team.
+    back: BTreeMap<u32, Holding>,
+}
+
+impl Asking {
+    pub fn also(&mut self, entry: &Entry) {
+        if let Some(team) = entry.team {
+            self.back.entry(team).or_default().add(entry);
+        }
+    }
+}
+
+/// What a place has too little of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lacks {
+    devices: bool,
+    cpu: bool,
+    memory: bool,
+}
+
+/// Where nobody has looked yet it may be anything.
+impl Default for Lacks {
+    fn default() -> Self {
+        Self { devices: true, cpu: true, memory: true }
+    }
+}
+
+impl Lacks {
+    pub fn of(free: &Amounts, ask: &Ask) -> Self {
+        let device = ask.device.as_deref();
+        Self {
+            devices: device.is_some_and(|device| free.device(device) < ask.each.device(device)),
+            cpu: free.cpu < ask.each.cpu,
+            memory: free.memory < ask.each.memory,
+        }
+    }
+
+    fn has(self, what: &Limited) -> bool {
+        match what {
+            Limited::Devices | Limited::Flavor(_) => self.devices,
+            Limited::Cpu => self.cpu,
+            Limited::Memory => self.memory,
+            Limited::Servers => false,
+        }
     }
 }
 
@@ -278,7 +327,6 @@ mod tests {
     use super::super::fixtures::server;
     use super::super::{Policy, World};
     use super::*;
-    use crate::amounts::Amounts;
     use odc_api::v1alpha1::Priority;
 
     const NOW: i64 = 3_600;
@@ -330,5 +378,57 @@ mod tests {
         }
         let second = world.plan(&policy, NOW);
         assert_eq!((&second.preemptions, &second.waits), (&Vec::new(), &plan.waits));
+    }
+
+    /// Servers of two teams on a node with 8 devices and 200 cores: who runs, by id, devices and cores, all of team `a`; and
+    /// what `b` asks for. Gives who is asked to leave, and by which right.
+    fn asked(a: Limits, runs: &[(&str, i64, i64)], (devices, cores): (i64, i64)) -> Vec<(String, Right)> {
+        let policy = Policy::default();
+        let mut world = World::new();
+        let mut tell = |event| world.apply(event, policy.half_life, NOW);
+        let made = |id: &str, team: &str, devices: i64, cores: i64| {
+            let mut one = Server { team: Some(team.into()), lifetime: Some(NOW), ..server(id, 0) };
+            one.owner = team.into();
+            one.ask.each = Amounts::default().with_device("gpu", devices);
+            (one.ask.each.cpu, one.ask.each.pods) = (cores * 1_000, 1);
+            one
+        };
+        let mut capacity = Amounts::default().with_device("gpu", 8);
+        (capacity.cpu, capacity.pods) = (200_000, 100);
+        tell(Event::Node(Node { name: "n1".into(), capacity, ..Node::default() }));
+        let b = Limits { devices: Some(8), cpu: Some(200 * 1_000_000_000), ..Limits::default() };
+        for (name, limits) in [("a", a), ("b", b)] {
+            tell(Event::Team(Account { name: name.into(), limits, ..Account::default() }));
+        }
+        for (id, devices, cores) in runs {
+            let mut one = Server { preemptible: true, ..made(id, "a", *devices, *cores) };
+            let on = vec![("n1".to_owned(), one.ask.each.clone())];
+            one.state = State::Running(Running { on, since: 0, end: None, leaving: false });
+            tell(Event::Server(Box::new(one)));
+        }
+        tell(Event::Server(Box::new(made("back", "b", devices, cores))));
+        let plan = world.plan(&policy, NOW);
+        plan.preemptions.into_iter().map(|preemption| (preemption.id, preemption.right)).collect()
+    }
+
+    #[test]
+    fn only_what_is_missing_is_asked_back() {
+        let cores = |cores: i128| Limits { devices: Some(8), cpu: Some(cores * 1_000_000_000), ..Limits::default() };
+        // It borrows cores, of which there are enough, and has devices of its own.
+        assert_eq!(asked(cores(8), &[("own", 4, 40)], (8, 8)), []);
+        // It borrows the cores that are missing.
+        assert_eq!(asked(cores(8), &[("lent", 1, 190)], (1, 20)), [("lent".into(), Right::Quota)]);
+        // They are its own.
+        assert_eq!(asked(cores(190), &[("own", 1, 190)], (1, 20)), []);
+    }
+
+    #[test]
+    fn nobody_loses_more_than_it_borrows() {
+        let runs = [("a1", 2, 1), ("a2", 2, 1), ("a3", 2, 1), ("a4", 2, 1)];
+        let own = |devices| Limits { devices: Some(devices), ..Limits::default() };
+        // It borrows one device: the server that has it leaves, and no other.
+        assert_eq!(asked(own(7), &runs, (2, 1)).len(), 1);
+        assert_eq!(asked(own(7), &runs, (4, 1)), []);
+        assert_eq!(asked(own(4), &runs, (4, 1)).len(), 2);
     }
 }

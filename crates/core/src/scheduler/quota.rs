@@ -232,7 +232,9 @@ impl Draft {
                 let (ceiling, ahead) = (Ceiling::under(limits, entry.need), self.outlook.get(&holder)?);
                 from = ahead.all.gap(from, span, |load| ceiling.is_above(load.held))?;
                 if let Some(most) = limits.flavors.get(&entry.server.flavor) {
-                    let fits = |load: &Load| load.held.devices.saturating_add(entry.need.devices) <= *most;
+                    // As everywhere, what asks for nothing exceeds nothing.
+                    let need = entry.need.devices;
+                    let fits = |load: &Load| need == 0 || load.held.devices.saturating_add(need) <= *most;
                     from = ahead.flavors.get(&entry.server.flavor)?.gap(from, span, fits)?;
                 }
             }

@@ -1,11 +1,13 @@
 //! Whose leaving makes room for a server: the cheapest set of servers that may be asked.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::node::{NOW, Place};
+use super::order::Right;
 use super::pass::Pass;
+use super::preempt::{Asking, Lacks};
 use super::shape::Shape;
 use super::steps::Steps;
 use super::world::Entry;
@@ -17,8 +19,16 @@ struct Candidate<'w> {
     place: &'w Place,
     group: &'w Arc<str>,
     victims: Vec<(u32, &'w Entry)>,
-    /// What it costs if the first one is enough. It cannot cost less.
+    /// What it costs if the best of them is enough. It cannot cost less.
     least: Price,
+}
+
+/// Somebody who must leave.
+#[derive(Clone, Copy, Debug)]
+struct Leaver<'w> {
+    server: u32,
+    entry: &'w Entry,
+    right: Right,
 }
 
 /// Few are better than many, and those who came last lose least.
@@ -32,10 +42,17 @@ struct Price {
 }
 
 impl Price {
-    fn of(who: &[(u32, &Entry)], place: &Place) -> Self {
-        let devices = who.iter().fold(0_i64, |sum, (_, entry)| sum.saturating_add(entry.need.devices));
-        let came = who.iter().fold(0_i64, |sum, (_, entry)| sum.saturating_add(since(entry)));
+    fn of(who: &[Leaver<'_>], place: &Place) -> Self {
+        let devices = who.iter().fold(0_i64, |sum, leaver| sum.saturating_add(leaver.entry.need.devices));
+        let came = who.iter().fold(0_i64, |sum, leaver| sum.saturating_add(since(leaver.entry)));
         Self { victims: who.len(), devices, came: Reverse(came), name: place.name.clone() }
+    }
+
+    /// Whoever of them must leave, it costs no less.
+    fn least(victims: &[(u32, &Entry)], place: &Place) -> Self {
+        let devices = victims.iter().map(|(_, entry)| entry.need.devices).min().unwrap_or(0);
+        let came = victims.iter().map(|(_, entry)| since(entry)).max().unwrap_or(0);
+        Self { victims: 1, devices, came: Reverse(came), name: place.name.clone() }
     }
 }
 
@@ -45,13 +62,13 @@ fn since(entry: &Entry) -> i64 {
 
 impl Pass<'_> {
     /// The cheapest set of servers whose leaving makes room for a server.
-    pub(super) fn victims_for(&self, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<u32>> {
+    pub(super) fn victims_for(&self, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<(u32, Right)>> {
         let shape = self.world.shape_of(claimant)?;
         let needed = shape.ask.nodes();
         let mut candidates = self.candidates(claimant, shape, free_at);
         candidates.sort_unstable_by(|one, two| one.least.cmp(&two.least));
         // By their ids, as numbers say nothing.
-        let mut best: Option<(usize, i64, BTreeMap<&str, u32>)> = None;
+        let mut best: Option<(usize, i64, BTreeMap<&str, (u32, Right)>)> = None;
         for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
             let free = group.nodes.iter().take_while(|turn| turn.from == NOW || turn.from <= free_at);
             let free = free.filter(|turn| {
@@ -61,13 +78,14 @@ impl Pass<'_> {
             });
             let free = free.take(needed).count();
             let in_group = candidates.iter().filter(|candidate| candidate.group == value);
-            let chosen = self.cheapest(in_group, needed - free, &shape.ask.each, (free_at, span));
-            if chosen.len() + free < needed || chosen.is_empty() {
+            let chosen = self.cheapest(claimant, in_group, needed - free, (free_at, span));
+            if chosen.len() + free < needed || chosen.is_empty() || !self.may_ask_all(claimant, chosen.values()) {
                 continue;
             }
             let devices = chosen.keys().map(|price| price.devices).sum();
-            let who: BTreeMap<&str, u32> =
-                chosen.values().copied().flatten().map(|(at, entry)| (entry.server.id.as_str(), *at)).collect();
+            let who = chosen.values().flatten();
+            let who: BTreeMap<&str, (u32, Right)> =
+                who.map(|leaver| (leaver.entry.server.id.as_str(), (leaver.server, leaver.right))).collect();
             let found = (who.len(), devices, who);
             best = best.into_iter().chain([found]).min();
         }
@@ -83,7 +101,8 @@ impl Pass<'_> {
             let stays = entry.end.is_none_or(|end| end > free_at) && !self.is_spared(entry);
             let has = (entry.need.devices > 0, entry.need.cpu > 0, entry.need.memory > 0);
             let key = (entry.team, entry.server.priority, &entry.server.flavor, has);
-            let may = stays && rights.entry(key).or_insert_with(|| self.right(claimant, entry)).is_some();
+            let right = || self.right(claimant, entry, &Asking::default());
+            let may = stays && rights.entry(key).or_insert_with(right).is_some();
             may.then_some((victim, entry))
         };
         let device = shape.ask.device.as_deref().map(|device| (device, shape.ask.each.device(device)));
@@ -94,16 +113,19 @@ impl Pass<'_> {
             };
             let Some(place) = self.world.place(*node).filter(|_| !self.blocked.contains(node)) else { continue };
             let mut victims: Vec<(u32, &Entry)> = victims.iter().filter_map(|victim| may_ask(*victim)).collect();
+            if victims.is_empty() {
+                continue;
+            }
             let leaves = |server: u32| victims.iter().any(|(victim, _)| *victim == server);
             let enough = device.is_none_or(|(device, need)| place.free_without(device, free_at, leaves) >= need);
-            if victims.is_empty() || !enough || self.is_refused(claimant, *node) {
+            if !enough || self.is_refused(claimant, *node) {
                 continue;
             }
             victims.sort_by(|(_, one), (_, two)| {
                 let turn = |entry: &Entry| (entry.server.priority, Reverse(since(entry)));
                 (turn(one), &one.server.id).cmp(&(turn(two), &two.server.id))
             });
-            let least = Price::of(victims.get(..1).unwrap_or_default(), place);
+            let least = Price::least(&victims, place);
             candidates.push(Candidate { node: *node, place, group, victims, least });
         }
         candidates
@@ -113,19 +135,19 @@ impl Pass<'_> {
     /// most need not be looked at.
     fn cheapest<'a, 'w: 'a>(
         &self,
+        claimant: &Entry,
         candidates: impl Iterator<Item = &'a Candidate<'w>>,
         nodes: usize,
-        each: &Amounts,
         time: (i64, i64),
-    ) -> BTreeMap<Price, &'a [(u32, &'w Entry)]> {
-        let mut chosen: BTreeMap<Price, &[(u32, &Entry)]> = BTreeMap::new();
+    ) -> BTreeMap<Price, Vec<Leaver<'w>>> {
+        let mut chosen: BTreeMap<Price, Vec<Leaver<'_>>> = BTreeMap::new();
         for candidate in candidates {
             let last = chosen.last_key_value().filter(|_| chosen.len() >= nodes);
             if nodes == 0 || last.is_some_and(|(price, _)| *price <= candidate.least) {
                 break;
             }
-            let Some(who) = self.must_leave(candidate, each, time) else { continue };
-            chosen.insert(Price::of(who, candidate.place), who);
+            let Some(who) = self.must_leave(claimant, candidate, time) else { continue };
+            chosen.insert(Price::of(&who, candidate.place), who);
             if chosen.len() > nodes {
                 chosen.pop_last();
             }
@@ -133,29 +155,48 @@ impl Pass<'_> {
         chosen
     }
 
-    /// Who must leave a node, each only if those before it are not enough.
-    fn must_leave<'a, 'w>(
+    /// Who must leave a node, each only if those before it are not enough, and by a right that it still has when they are
+    /// gone: nobody is asked for more than its team borrows.
+    fn must_leave<'w>(
         &self,
-        candidate: &'a Candidate<'w>,
-        each: &Amounts,
+        claimant: &Entry,
+        Candidate { node, place, victims, .. }: &Candidate<'w>,
         (free_at, span): (i64, i64),
-    ) -> Option<&'a [(u32, &'w Entry)]> {
-        let Candidate { node, place, victims, .. } = candidate;
+    ) -> Option<Vec<Leaver<'w>>> {
+        let ask = &claimant.server.ask;
         // Beside what is kept for those ahead.
         let mut outlook = self.kept.get(node).cloned().unwrap_or_else(|| place.outlook());
-        let enough = |outlook: &Steps<Amounts>| outlook.misfit(free_at, span, |free| free.holds(each)).is_none();
-        let mut leave = 0;
-        for (victim, entry) in victims {
-            if enough(&outlook) {
-                break;
-            }
-            let here = place.servers().find(|(server, _)| server == victim).map(|(_, what)| what.clone());
+        let missing = |outlook: &Steps<Amounts>| {
+            outlook.misfit(free_at, span, |free| free.holds(&ask.each)).map(|free| Lacks::of(free, ask))
+        };
+        let (mut who, mut asking) = (Vec::new(), Asking::default());
+        for (server, entry) in victims.iter().copied() {
+            let Some(lacks) = missing(&outlook) else { break };
+            asking.lacks = lacks;
+            let Some(right) = self.right(claimant, entry, &asking) else { continue };
+            let here = place.servers().find(|(other, _)| *other == server).map(|(_, what)| what.clone());
             let here = here.unwrap_or_default();
             outlook.change(free_at, entry.end.unwrap_or(i64::MAX), |free| free.add(&here));
-            leave += 1;
+            asking.also(entry);
+            who.push(Leaver { server, entry, right });
         }
-        let who = victims.get(..leave).filter(|who| !who.is_empty())?;
-        enough(&outlook).then_some(who)
+        (missing(&outlook).is_none() && !who.is_empty()).then_some(who)
+    }
+
+    /// Whether all of them may be asked together, and not only those of each node by themselves.
+    fn may_ask_all<'a>(&self, claimant: &Entry, mut nodes: impl Iterator<Item = &'a Vec<Leaver<'a>>>) -> bool {
+        let (mut asking, mut asked) = (Asking::default(), BTreeSet::new());
+        nodes.all(|who| {
+            who.iter().all(|leaver| {
+                // A gang leaves all its nodes at once.
+                if !asked.insert(leaver.server) {
+                    return true;
+                }
+                let may = self.right(claimant, leaver.entry, &asking).is_some();
+                asking.also(leaver.entry);
+                may
+            })
+        })
     }
 }
 
@@ -172,13 +213,13 @@ mod tests {
     const NOW_IS: i64 = 3_600;
 
     /// The same with a look at everybody on all nodes.
-    fn plainly(pass: &Pass<'_>, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<u32>> {
+    fn plainly(pass: &Pass<'_>, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<(u32, Right)>> {
         let world = &*pass.world;
         let shape = world.shape_of(claimant)?;
         let needed = shape.ask.nodes();
         let may_ask = |at: &u32| {
             let entry = world.entry(*at).filter(|entry| entry.end.is_none_or(|end| end > free_at))?;
-            pass.right_over(claimant, entry).filter(|_| !pass.asked.victims.contains(at)).map(|_| (*at, entry))
+            (!pass.is_spared(entry) && !pass.asked.victims.contains(at)).then_some((*at, entry))
         };
         let all: Vec<(u32, &Entry)> = world.preemptible.iter().filter_map(may_ask).collect();
         let mut best = None;
@@ -197,17 +238,19 @@ mod tests {
                 victims
                     .sort_by_key(|(_, entry)| (entry.server.priority, Reverse(since(entry)), entry.server.id.clone()));
                 let candidate = Candidate { node, place, group: value, victims, least: Price::of(&[], place) };
-                let who = pass.must_leave(&candidate, &shape.ask.each, (free_at, span)).map(<[_]>::to_vec);
+                let who = pass.must_leave(claimant, &candidate, (free_at, span));
                 costs.extend(who.map(|who| (Price::of(&who, place), who)));
             }
             costs.sort_by(|(one, _), (two, _)| one.cmp(two));
             costs.truncate(needed - free);
-            if costs.len() + free < needed || costs.is_empty() {
+            let together = pass.may_ask_all(claimant, costs.iter().map(|(_, who)| who));
+            if costs.len() + free < needed || costs.is_empty() || !together {
                 continue;
             }
             let devices: i64 = costs.iter().map(|(price, _)| price.devices).sum();
-            let who = costs.iter().flat_map(|(_, who)| who).map(|(at, entry)| (entry.server.id.clone(), *at));
-            let who: BTreeMap<String, u32> = who.collect();
+            let who = costs.iter().flat_map(|(_, who)| who);
+            let who: BTreeMap<String, (u32, Right)> =
+                who.map(|leaver| (leaver.entry.server.id.clone(), (leaver.server, leaver.right))).collect();
             best = best.into_iter().chain([(who.len(), devices, who)]).min();
         }
         best.map(|(_, _, who)| who.into_values().collect())
