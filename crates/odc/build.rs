@@ -4,8 +4,8 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let target = |what: &str| std::env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
-    // With LLD, which Rust takes for this target; the C library reads such lists since 2.36.
+    // The C library reads such lists since 2.36.
     if target("OS") == "linux" && target("ARCH") == "x86_64" && target("ENV") == "gnu" {
-        println!("cargo::rustc-link-arg-bins=-Wl,--pack-dyn-relocs=relr");
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
 }

@@ -226,7 +226,8 @@ impl Come {
             flavor: below(dice, 2),
             priority: below(dice, 3),
             preemptible: dice.roll(3) == 0,
-            booked: (dice.roll(12) == 0).then(|| dice.number(2_000)),
+            // Some name a time that is over.
+            booked: (dice.roll(12) == 0).then(|| dice.number(2_400) - 400),
         }
     }
 
