@@ -57,8 +57,9 @@ pub struct TeamSpec {
     #[schemars(range(min = 1, max = 1000))]
     pub weight: u32,
 
-    /// How many devices above its quota the team may borrow while nobody else needs them. Leave it out for as many as
-    /// are idle; 0 is never. Only preemptible servers borrow.
+    /// How many devices above its quota the team may borrow while nobody else needs them, in all and of each flavor. Leave
+    /// it out for as many as are idle; 0 is nothing at all, CPU and memory included, which have no limit of their own. Only
+    /// preemptible servers borrow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000))]
     pub borrow_limit: Option<u32>,
