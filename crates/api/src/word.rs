@@ -56,7 +56,7 @@ pub(crate) use words;
 
 /// A word as it is stored. Those we know take no memory of their own: a server has dozens of them, and there are
 /// thousands of servers.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Word<T> {
     Known(T),
     Other(Box<str>),
@@ -68,6 +68,13 @@ impl<T: Words> Word<T> {
         known.map_or_else(|| Self::Other(text.into()), |word| Self::Known(*word))
     }
 
+    pub fn known(&self) -> Option<T> {
+        match self {
+            Self::Known(word) => Some(*word),
+            Self::Other(_) => None,
+        }
+    }
+
     pub fn as_str(&self) -> &str {
         match self {
             Self::Known(word) => word.as_str(),
@@ -75,6 +82,15 @@ impl<T: Words> Word<T> {
         }
     }
 }
+
+/// By the text alone, however it was made.
+impl<T: Words> PartialEq for Word<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl<T: Words> Eq for Word<T> {}
 
 impl<T> From<T> for Word<T> {
     fn from(word: T) -> Self {
@@ -170,9 +186,16 @@ mod tests {
     fn words_of_newer_builds_are_kept_as_they_are() {
         for (text, known) in [("\"Running\"", true), ("\"InOrbit\"", false)] {
             let word: Word<Reason> = serde_json::from_str(text).unwrap();
-            assert_eq!(matches!(word, Word::Known(Reason::Running)), known);
+            assert_eq!(word.known(), known.then_some(Reason::Running));
             assert_eq!(serde_json::to_string(&word).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn words_of_the_same_text_are_the_same() {
+        let running = Word::from(Reason::Running);
+        assert_eq!(running, Word::Other("Running".into()));
+        assert_ne!(running, Word::Other("InOrbit".into()));
     }
 
     #[test]

@@ -129,7 +129,7 @@ fn note(ctx: &Context, uid: &str, pod: &str, change: impl FnOnce(&mut AgentSeen)
 async fn say(ctx: &Context, uid: &str, call: Call, reached: Result<TcpStream, String>) -> bool {
     let Some(authority) = ctx.authority.borrow().usable() else { return false };
     // Whoever leads now may have said something newer.
-    if ctx.may_write().is_err() {
+    if !ctx.leads() {
         return false;
     }
     let Call { pod, address, host_key, say } = call;

@@ -319,6 +319,11 @@ impl Context {
         self.lead.may_write()
     }
 
+    /// For what is no write: nobody waits for it when the lead ends.
+    pub fn leads(&self) -> bool {
+        !self.lead.is_over()
+    }
+
     pub fn user(&self, name: &str) -> Option<Arc<DevServerUser>> {
         self.cluster.users.get(&ObjectRef::new(name))
     }

@@ -79,6 +79,7 @@ impl Error {
         match &**source {
             kube::Error::Api(status) => match status.code {
                 401 | 404 | 408 | 409 | 429 => None,
+                403 if is_about_us(&status.message) => None,
                 400..=499 => Some(&status.message),
                 _ => None,
             },
@@ -108,11 +109,17 @@ fn words(error: &kube::Error) -> String {
     }
 }
 
+/// Whether it says that we have no right to do this, as while our rights are applied again or the API server begins anew.
+/// Webhooks and quotas answer with the same code and are about what was written.
+fn is_about_us(said: &str) -> bool {
+    said.contains("forbidden: User \"") && said.contains(" cannot ")
+}
+
 fn of(error: &kube::Error) -> Class {
     match error {
         kube::Error::Api(status) => match status.code {
             409 => Class::Conflict,
-            // 403: rights that are just being given; 404: a namespace that goes or is not there yet.
+            // 403: rights that are just being given, or a rule that may change; 404: a namespace that goes or is not there yet.
             403 | 404 | 408 | 429 | 500..=599 => Class::Transient,
             _ => Class::Bug,
         },
@@ -133,14 +140,15 @@ mod tests {
 
     #[test]
     fn only_an_answer_about_what_was_written_is_a_refusal() {
-        let answered = |code: u16| {
-            let status = kube::core::Status { code, message: "no".into(), ..kube::core::Status::default() };
+        let said = |code: u16, message: &str| {
+            let status = kube::core::Status { code, message: message.into(), ..kube::core::Status::default() };
             Error::Status {
                 kind: "DevServer",
                 name: "box".into(),
                 source: Box::new(kube::Error::Api(Box::new(status))),
             }
         };
+        let answered = |code| said(code, "no");
         for code in [400, 403, 413, 422] {
             assert_eq!(answered(code).refusal(), Some("no"), "{code}");
         }
@@ -148,5 +156,19 @@ mod tests {
             assert_eq!(answered(code).refusal(), None, "{code}");
         }
         assert_eq!(Error::NotLeading.refusal(), None);
+        let this = r#"devservers.odc.dev "box" is forbidden: "#;
+        for (words, refused) in [
+            (
+                r#"User "system:serviceaccount:odc:odc" cannot patch resource "devservers/status" in API group "odc.dev""#,
+                false,
+            ),
+            (r#"User "system:serviceaccount:odc:odc" cannot patch resource "devservers": RBAC: role not found"#, false),
+            ("ValidatingAdmissionPolicy 'hours' with binding 'hours' denied request: not at night", true),
+            ("exceeded quota: servers, requested: 1, used: 4, limited: 4", true),
+        ] {
+            assert_eq!(said(403, &format!("{this}{words}")).refusal().is_some(), refused, "{words}");
+        }
+        let webhook = r#"admission webhook "hours.example.com" denied the request: User "ada" cannot have it now"#;
+        assert_eq!(said(403, webhook).refusal(), Some(webhook));
     }
 }

@@ -85,7 +85,7 @@ impl Lead {
         Ok(())
     }
 
-    fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         Instant::now() >= self.times().until
     }
 

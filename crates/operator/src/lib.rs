@@ -109,7 +109,8 @@ async fn lead_on(
         ended = readiness => ended,
         ((), _, _) = select_all(work) => anyhow::bail!("a part of the operator ended by itself"),
         () = asked_to_stop() => {
-            // Nobody decides any more, and what was decided is left to the next one, who may begin at once.
+            // Nobody decides any more, and what was decided is left to the next one, who begins when our last write is
+            // over, and need not wait for the Lease to run out.
             if let Err(error) = candidate.release(lead).await {
                 tracing::info!(error = &error as &dyn std::error::Error, "the lease was not given back");
             }

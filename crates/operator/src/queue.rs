@@ -64,6 +64,7 @@ struct Memory {
     unsure: Unsure,
     /// Servers whose writes failed.
     setbacks: Setbacks,
+    refused: refused::Told,
     unkept: Unkept,
     recording: Recording,
     /// How long the last plan took to make.
@@ -80,6 +81,7 @@ impl Memory {
             telling: Telling::default(),
             unsure: Unsure::default(),
             setbacks: Setbacks::default(),
+            refused: refused::Told::default(),
             unkept: Unkept::default(),
             recording,
             thought: Duration::ZERO,
@@ -98,9 +100,11 @@ impl Memory {
         let refusal = error.refusal();
         let patience = back_off(self.setbacks.failures(&decision.uid).saturating_add(1));
         let refused_in = refusal.and(server.metadata.generation);
-        self.setbacks.note(&decision.uid, refused_in, self.began.elapsed() + patience);
+        // Said once of a request, however often it is tried.
+        let news = !self.setbacks.was_refused_in(&decision.uid, refused_in);
+        self.setbacks.note(decision, refused_in, self.began.elapsed() + patience);
         let Some(said) = refusal else { return patience };
-        refused::tell(ctx, server, said);
+        self.refused.tell(ctx, server, said, news);
         // Others get at once what was planned for it.
         Duration::ZERO
     }
@@ -173,10 +177,13 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
     again = again.or(memory.unkept.keep(ctx, &policy).await);
     // What is given back is stored before anything is granted from it, and what could not be is granted to nobody.
     let (back, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(Decision::gives_back);
-    let (failures, soon) = write(ctx, memory, &snapshot, &world, back).await;
+    let (kept, soon) = write(ctx, memory, &snapshot, &world, back).await;
     let held = held.into_iter().filter(Decision::gives_back).map(|decision| decision.uid);
-    let stuck: BTreeSet<String> = held.chain(failures).collect();
-    let (_, late) = write(ctx, memory, &snapshot, &world, independent(rest, &stuck, &world)).await;
+    let stuck: BTreeSet<String> = held.chain(kept.iter().cloned()).collect();
+    let (failures, late) = write(ctx, memory, &snapshot, &world, independent(rest, &stuck, &world)).await;
+    let (aside, _) = memory.setbacks.aside(generation, memory.began.elapsed());
+    let refused = |uid: &str| [&aside, &kept, &failures].iter().any(|uids| uids.contains(uid));
+    memory.refused.retain(ctx, &snapshot, refused);
     again.or(soon).or(late)
 }
 
@@ -280,8 +287,7 @@ async fn write(
                 if decision.what == What::Wait {
                     memory.telling.told(&decision.uid, memory.began.elapsed());
                 }
-                memory.setbacks.forget(&decision.uid);
-                refused::no_more(ctx, &server);
+                memory.setbacks.stored(&decision);
                 let version = crate::follow::version(&server);
                 memory.decided.insert(decision.uid, (Arc::new(server), version));
             }

@@ -259,6 +259,7 @@ impl<'a> Decision<'a> {
     fn wait(&self) -> Plan {
         let disk = self.checked.as_ref().ok().map(|valid| &valid.disk);
         let booked = self.server.spec.scheduling.not_before.as_ref().filter(|booked| booked.0 > self.now);
+        let refused = || self.seen.refused.clone().map(|message| (Reason::Incomplete, message));
         let (outlook, again) = match (disk.filter(|disk| !disk.ready), booked) {
             (Some(disk), _) => {
                 (Outlook::new(self.before_the_queue(), disk.reason, disk.message.clone()), Again::OnChange)
@@ -268,13 +269,14 @@ impl<'a> Decision<'a> {
                 let admission = self.stored().and_then(|status| status.admission.as_ref());
                 let booking = admission.and_then(|admission| admission.booking.as_ref());
                 let promised = booking.is_some_and(|booking| booking.from.0.as_second() == booked.0.as_second());
-                (Outlook::new(Phase::Queued, Reason::Booked, describe::booked(promised).into()), Again::After(until))
+                let said = || (Reason::Booked, describe::booked(promised).into());
+                let (reason, message) = refused().unwrap_or_else(said);
+                (Outlook::new(Phase::Queued, reason, message), Again::After(until))
             }
             (None, None) => {
                 let said = || describe::waiting(self.stored().and_then(|status| status.admission.as_ref()));
                 // Until its old pods are gone the queue gives it nothing.
                 let held = self.held().or_else(|| self.overdue()).map(|message| (Reason::PodHeld, message));
-                let refused = || self.seen.refused.clone().map(|message| (Reason::Incomplete, message));
                 let (reason, message) = held.or_else(refused).unwrap_or_else(said);
                 (Outlook::new(Phase::Queued, reason, message).competing(), self.patience())
             }

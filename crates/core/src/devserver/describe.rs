@@ -84,12 +84,8 @@ pub(super) fn entrypoint_unknown(why: &str) -> String {
 /// What the queue says, in its own words.
 pub(super) fn waiting(admission: Option<&Admission>) -> (Reason, String) {
     let said = admission.and_then(|admission| Some((admission.reason.as_ref()?, admission.message.as_ref()?)));
-    said.and_then(|(reason, message)| Some((known(reason)?, message.as_str().to_owned())))
+    said.and_then(|(reason, message)| Some((reason.known()?, message.as_str().to_owned())))
         .unwrap_or((Reason::InsufficientCapacity, "It waits for its place in the queue.".into()))
-}
-
-fn known(reason: &str) -> Option<Reason> {
-    Reason::ALL.iter().copied().find(|known| known.as_str() == reason)
 }
 
 pub(super) fn starting(parts: &Parts<'_>) -> (Reason, String) {

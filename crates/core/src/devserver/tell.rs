@@ -56,7 +56,8 @@ impl Decision<'_> {
         if self.stored() == Some(&status) {
             return plan;
         }
-        let news = stored != Some(outlook.phase);
+        // That the cluster refuses it has an event of its own.
+        let news = stored != Some(outlook.phase) && self.seen.refused.as_ref() != Some(&outlook.message);
         let mut events: Vec<Event> = if news { describe::event(outlook).into_iter().collect() } else { vec![] };
         events.extend(untold.map(Unfit::event));
         events.extend(self.ends_soon(&status));

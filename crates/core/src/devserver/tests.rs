@@ -116,14 +116,23 @@ fn who_is_about_to_be_admitted_is_not_told_to_wait_unless_it_takes_long() {
 fn who_cannot_be_granted_anything_is_told_why() {
     let waiting = with(|status| status.phase = Some(Phase::Queued));
     let said = "A rule of the cluster forbids it.".to_owned();
-    waiting.check(|checked| {
-        let seen = super::Seen { refused: Some(said.clone()), ..seen(&[], &[]) };
-        let plan = decide(&waiting.server, checked, &seen, &settings(), at(1_000));
-        let conditions = plan.status.map(|status| status.conditions).unwrap_or_default();
+    let mut booked = Request::of(DevServer::test());
+    booked.server.spec.scheduling.not_before = Some(stored(at(5_000)));
+    for (request, news) in [(waiting, false), (booked, true)] {
+        let plan = |refused: Option<String>| {
+            request.check(|checked| {
+                let seen = super::Seen { refused, held: Some((Phase::Queued, at(900))), ..seen(&[], &[]) };
+                decide(&request.server, checked, &seen, &settings(), at(1_000))
+            })
+        };
+        let refused = plan(Some(said.clone()));
+        let conditions = refused.status.map(|status| status.conditions).unwrap_or_default();
         let admitted = conditions.iter().find(|condition| condition.kind == Type::Admitted).unwrap();
         assert_eq!((admitted.status.as_str(), admitted.reason.as_str()), ("False", "Incomplete"));
         assert_eq!(admitted.message.as_str(), said);
-    });
+        // The queue has said it already.
+        assert_eq!((refused.events, plan(None).events.len()), (vec![], usize::from(news)));
+    }
 }
 
 #[test]

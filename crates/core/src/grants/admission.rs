@@ -105,7 +105,7 @@ pub(super) fn outcome(promise: &StartPromise, granted: Timestamp) -> (Given, i64
 pub(super) fn giving_way(server: &Server, stop: i64, right: Right) -> Option<Admission> {
     let before = server.admission.clone()?;
     let whose = match right {
-        Right::Quota => "whose team lent it its devices",
+        Right::Quota => "whose team lent it part of what it has",
         _ => "with a higher priority",
     };
     let message = format!("Somebody {whose} needs its place: it stops in order and goes back to the queue.");

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::Decision;
+use super::{Decision, What};
 use crate::plan::Again;
 
 /// By the uid of the server.
@@ -25,6 +25,7 @@ struct Setback {
     until: Duration,
     /// The generation of the server in which the API server refused it; nothing if it did not say no.
     refused_in: Option<i64>,
+    what: What,
 }
 
 impl Setback {
@@ -44,14 +45,24 @@ impl Setbacks {
 
     /// It failed once more, and is left alone until then. `refused_in` is the generation of the server in which the
     /// API server said no.
-    pub fn note(&mut self, uid: &str, refused_in: Option<i64>, until: Duration) {
-        let failures = self.failures(uid).saturating_add(1);
-        self.0.insert(uid.to_owned(), Setback { failures, until, refused_in });
+    pub fn note(&mut self, decision: &Decision, refused_in: Option<i64>, until: Duration) {
+        let failures = self.failures(&decision.uid).saturating_add(1);
+        self.0.insert(decision.uid.clone(), Setback { failures, until, refused_in, what: decision.what });
     }
 
-    /// A decision about it was stored.
-    pub fn forget(&mut self, uid: &str) {
-        self.0.remove(uid);
+    /// Whether the API server said no to it in this generation, the last time it failed.
+    pub fn was_refused_in(&self, uid: &str, generation: Option<i64>) -> bool {
+        generation.is_some() && self.0.get(uid).is_some_and(|setback| setback.refused_in == generation)
+    }
+
+    /// A decision about it was stored. That ends a refusal only of its own kind: who may wait and may not be granted
+    /// anything would otherwise be tried anew, at the shortest distance, whenever there is room.
+    pub fn stored(&mut self, decision: &Decision) {
+        let kind = std::mem::discriminant(&decision.what);
+        let ends = |setback: &Setback| setback.refused_in.is_none() || std::mem::discriminant(&setback.what) == kind;
+        if self.0.get(&decision.uid).is_some_and(ends) {
+            self.0.remove(&decision.uid);
+        }
     }
 
     /// Only these servers are still there.
@@ -88,20 +99,23 @@ impl Setbacks {
 mod tests {
     use odc_api::v1alpha1::Admission;
 
-    use super::super::What;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn decision(uid: &str) -> Decision {
+        of_kind(uid, What::Grant)
+    }
+
+    fn of_kind(uid: &str, what: What) -> Decision {
         let (namespace, name) = ("dev-ada".into(), "box".into());
-        Decision { namespace, name, uid: uid.into(), what: What::Grant, admission: Admission::default() }
+        Decision { namespace, name, uid: uid.into(), what, admission: Admission::default() }
     }
 
     #[test]
     fn who_was_refused_is_left_out_until_it_changes_or_its_time_has_come() {
         let mut setbacks = Setbacks::default();
-        setbacks.note("a", Some(7), 10 * SECOND);
+        setbacks.note(&decision("a"), Some(7), 10 * SECOND);
         let aside = |generation, now| setbacks.aside(|_| generation, now);
         assert_eq!(aside(Some(7), SECOND), (["a".to_owned()].into(), Again::After(9 * SECOND)));
         assert_eq!(aside(Some(8), SECOND), (BTreeSet::new(), Again::OnChange));
@@ -114,7 +128,7 @@ mod tests {
     #[test]
     fn what_may_pass_by_itself_takes_no_room_away() {
         let mut setbacks = Setbacks::default();
-        setbacks.note("a", None, 10 * SECOND);
+        setbacks.note(&decision("a"), None, 10 * SECOND);
         assert_eq!(setbacks.aside(|_| Some(7), SECOND).0, BTreeSet::new());
         // But it is not tried before its time, whatever changes.
         for generation in [7, 8] {
@@ -125,13 +139,28 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_counted_until_one_is_stored() {
+    fn refusals_are_counted_until_one_of_the_kind_is_stored() {
         let mut setbacks = Setbacks::default();
+        assert!(!setbacks.was_refused_in("a", Some(7)));
         for expect in 1..4 {
-            setbacks.note("a", Some(7), SECOND);
+            setbacks.note(&decision("a"), Some(7), SECOND);
             assert_eq!(setbacks.failures("a"), expect);
         }
-        setbacks.forget("a");
+        assert!(setbacks.was_refused_in("a", Some(7)) && !setbacks.was_refused_in("a", Some(8)));
+        for other in [What::Wait, What::Book, What::Release] {
+            setbacks.stored(&of_kind("a", other));
+            assert_eq!(setbacks.failures("a"), 3, "{other:?}");
+        }
+        setbacks.stored(&decision("a"));
+        assert_eq!(setbacks.failures("a"), 0);
+    }
+
+    #[test]
+    fn what_passed_by_itself_is_over_with_anything_that_is_stored() {
+        let mut setbacks = Setbacks::default();
+        setbacks.note(&decision("a"), None, SECOND);
+        assert!(!setbacks.was_refused_in("a", None));
+        setbacks.stored(&of_kind("a", What::Wait));
         assert_eq!(setbacks.failures("a"), 0);
     }
 }

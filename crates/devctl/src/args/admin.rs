@@ -171,7 +171,7 @@ pub struct NewTeam {
     #[arg(long, value_name = "PRIORITY")]
     pub priority_ceiling: Option<Urgency>,
     /// How many devices above its quota its preemptible servers may borrow while they are idle; none for as many as are,
-    /// 0 for never
+    /// 0 for nothing at all, CPU and memory included
     #[arg(long, value_name = "N")]
     pub borrow: Option<Limit<u32>>,
     #[command(flatten)]

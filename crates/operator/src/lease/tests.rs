@@ -179,6 +179,8 @@ async fn nobody_may_begin_while_something_is_under_way() {
             let there = matches!(leave, Leave::Asked { lease: true });
             let cluster = cluster(there.then(|| lease(Some("us"), Some(8))), &[]);
             let lead = Lead::new(8, Stored { uid: Some("l".into()), version: Some("7".into()) }, Instant::now());
+            // To ask is not to write.
+            assert!(!lead.is_over());
             if wrote {
                 lead.may_write().unwrap();
             }

@@ -124,7 +124,15 @@ fn who_lent_quota_gets_it_back() {
     cluster.servers[1].priority = Priority::Normal;
     let plan = cluster.plan();
     assert_eq!(lines(&plan)[0], "preempt low");
-    assert!(plan.decisions[0].admission.message.as_ref().unwrap().as_str().contains("whose team lent it"));
+    assert!(
+        plan.decisions[0]
+            .admission
+            .message
+            .as_ref()
+            .unwrap()
+            .as_str()
+            .contains("whose team lent it part of what it has")
+    );
     // One that never borrows is not given more than its own in the first place.
     cluster.accounts.teams.insert("team-text".parse().unwrap(), team(Some(0)));
     cluster.servers[0].admission = None;

@@ -2,9 +2,10 @@
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{DevServer, Phase};
+use odc_tests::finally::finally;
 use odc_tests::{odc, wait};
 use serde_json::{Value, json};
 
@@ -43,51 +44,42 @@ async fn until_refused(stage: &Stage<'_>, expect: bool) -> anyhow::Result<()> {
     .await
 }
 
+/// The rule counts no more, or never did.
+async fn lift(stage: &Stage<'_>) -> anyhow::Result<()> {
+    for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+        let kind = kube::core::GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let api: Api<DynamicObject> = Api::all_with(stage.plane.client.clone(), &ApiResource::from_gvk(&kind));
+        match api.delete(RULE, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            done => drop(done?),
+        }
+    }
+    until_refused(stage, false).await
+}
+
+/// What the events about the server say of the rule.
+async fn notes(stage: &Stage<'_>) -> anyhow::Result<Vec<String>> {
+    let events: Api<Event> = Api::namespaced(stage.plane.client.clone(), NAMESPACE);
+    let found = events.list(&ListParams::default().fields("involvedObject.name=cursed")).await?;
+    let notes = found.items.into_iter().filter_map(|event| event.message);
+    Ok(notes.filter(|note| note.contains(WORDS)).collect())
+}
+
+fn told(server: &DevServer) -> bool {
+    let conditions = server.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let admitted = condition::find(conditions, Type::Admitted);
+    admitted.is_some_and(|admitted| admitted.reason == "Incomplete" && admitted.message.contains(WORDS))
+}
+
 #[tokio::test]
 async fn a_server_that_may_not_be_granted_anything_keeps_nothing_from_others() -> anyhow::Result<()> {
     with_stage(async |stage| {
         let _operator = stage.operator().await?;
         let later = Timestamp::now() + SignedDuration::from_hours(100);
         stage.create(PROBE, json!({"scheduling": {"notBefore": later.to_string()}})).await?;
-        let [policy, binding] = rule();
-        for object in [&policy, &binding] {
-            odc::apply(&stage.plane.client, object).await?;
-        }
-        until_refused(stage, true).await?;
-
-        // Everything there is, and before everybody else.
-        stage.create("cursed", json!({"flavor": "gpu", "count": 8, "nodes": 2})).await?;
-        let told = |server: &DevServer| {
-            let conditions = server.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-            let admitted = condition::find(conditions, Type::Admitted);
-            admitted.is_some_and(|admitted| admitted.reason == "Incomplete" && admitted.message.contains(WORDS))
-        };
-        stage.until("cursed", "told why it gets nothing", told).await?;
-        let events: Api<Event> = Api::namespaced(stage.plane.client.clone(), NAMESPACE);
-        wait::until("an event that says it", LIMIT, async || {
-            let of_it = ListParams::default().fields("involvedObject.name=cursed,reason=Incomplete");
-            let found = events.list(&of_it).await?.items;
-            let said = |event: &Event| event.message.as_deref().unwrap_or_default().contains(WORDS);
-            anyhow::ensure!(found.iter().any(said), "{found:?}");
-            Ok(())
-        })
-        .await?;
-        for name in ["second", "third"] {
-            stage.create(name, json!({"flavor": "gpu", "count": 8})).await?;
-            stage.until_phase(name, Phase::Running).await?;
-        }
+        finally(under_the_rule(stage), async || lift(stage).await).await?;
 
         // It is back when there is nothing against it any more, and at once if its owner changes it.
-        for object in [&binding, &policy] {
-            let resource = kube::api::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
-                "admissionregistration.k8s.io",
-                "v1",
-                object["kind"].as_str().unwrap_or_default(),
-            ));
-            let api: Api<kube::api::DynamicObject> = Api::all_with(stage.plane.client.clone(), &resource);
-            api.delete(RULE, &DeleteParams::default()).await?;
-        }
-        until_refused(stage, false).await?;
         for name in ["second", "third"] {
             stage.servers.delete(name, &DeleteParams::default()).await?;
         }
@@ -97,4 +89,28 @@ async fn a_server_that_may_not_be_granted_anything_keeps_nothing_from_others() -
         Ok(())
     })
     .await
+}
+
+async fn under_the_rule(stage: &Stage<'_>) -> anyhow::Result<()> {
+    for object in rule() {
+        odc::apply(&stage.plane.client, &object).await?;
+    }
+    until_refused(stage, true).await?;
+
+    // Everything there is, and before everybody else.
+    stage.create("cursed", json!({"flavor": "gpu", "count": 8, "nodes": 2})).await?;
+    stage.until("cursed", "told why it gets nothing", told).await?;
+    wait::until("an event that says it", LIMIT, async || {
+        anyhow::ensure!(!notes(stage).await?.is_empty());
+        Ok(())
+    })
+    .await?;
+    for name in ["second", "third"] {
+        stage.create(name, json!({"flavor": "gpu", "count": 8})).await?;
+        stage.until_phase(name, Phase::Running).await?;
+    }
+    // However often it was tried meanwhile.
+    let notes = notes(stage).await?;
+    assert!(matches!(notes.as_slice(), [note] if note.starts_with("The cluster refuses")), "{notes:?}");
+    Ok(())
 }
