@@ -31,6 +31,9 @@ struct Leaver<'w> {
     right: Right,
 }
 
+/// Those who leave by their ids, as numbers say nothing.
+type ById<'w> = BTreeMap<&'w str, (u32, Right)>;
+
 /// Few are better than many, and those who came last lose least.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Price {
@@ -67,8 +70,7 @@ impl Pass<'_> {
         let needed = shape.ask.nodes();
         let mut candidates = self.candidates(claimant, shape, free_at);
         candidates.sort_unstable_by(|one, two| one.least.cmp(&two.least));
-        // By their ids, as numbers say nothing.
-        let mut best: Option<(usize, i64, BTreeMap<&str, (u32, Right)>)> = None;
+        let mut best: Option<(usize, i64, ById<'_>)> = None;
         for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
             let free = group.nodes.iter().take_while(|turn| turn.from == NOW || turn.from <= free_at);
             let free = free.filter(|turn| {
@@ -84,7 +86,7 @@ impl Pass<'_> {
             }
             let devices = chosen.keys().map(|price| price.devices).sum();
             let who = chosen.values().flatten();
-            let who: BTreeMap<&str, (u32, Right)> =
+            let who: ById<'_> =
                 who.map(|leaver| (leaver.entry.server.id.as_str(), (leaver.server, leaver.right))).collect();
             let found = (who.len(), devices, who);
             best = best.into_iter().chain([found]).min();
