@@ -74,7 +74,7 @@ pub(crate) fn pod(name: &str) -> Pod {
         reason: None,
         message: None,
         unschedulable: None,
-        held_by: vec![],
+        held_by: Box::default(),
         containers: vec![],
     };
     Pod {

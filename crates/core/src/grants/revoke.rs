@@ -193,7 +193,10 @@ fn refusals(grant: &Grant<'_>, bound: &Room<'_>, policy: &Policy, now: Timestamp
 
 /// What Kubernetes says about a pod, without a full stop.
 fn words(pod: &Pod) -> String {
-    let said = |text: &Option<String>| text.clone().unwrap_or_default().trim().trim_end_matches('.').to_owned();
+    let said = |text: &Option<Box<str>>| {
+        let text = text.as_deref().unwrap_or_default();
+        text.trim().trim_end_matches('.').to_owned()
+    };
     let (reason, message) =
         pod.server.as_ref().map_or_else(Default::default, |pod| (said(&pod.reason), said(&pod.message)));
     match (reason.is_empty(), message.is_empty()) {

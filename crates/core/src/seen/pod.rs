@@ -45,16 +45,16 @@ pub struct ServerPod {
     pub run: Option<i64>,
     /// The server's public host key, remembered here from the moment the pod is made.
     pub host_key: Option<String>,
-    pub ip: Option<String>,
+    pub ip: Option<Box<str>>,
     pub created: Option<Timestamp>,
     pub ready: bool,
     /// Why it ended or cannot be placed, in the words of Kubernetes.
-    pub reason: Option<String>,
-    pub message: Option<String>,
+    pub reason: Option<Box<str>>,
+    pub message: Option<Box<str>>,
     /// The kube-scheduler found no place for it, since then.
     pub unschedulable: Option<Timestamp>,
     /// The finalizers that keep it although it is being deleted; of others nobody asks.
-    pub held_by: Vec<String>,
+    pub held_by: Box<[String]>,
     /// Those of the init containers first.
     pub containers: Vec<Container>,
 }
@@ -131,7 +131,8 @@ impl ServerPod {
         let refused = conditions().find(|condition| {
             condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
         });
-        let of_status = |text: fn(&k8s::PodStatus) -> &Option<String>| status.and_then(|status| text(status).clone());
+        let of_status =
+            |text: fn(&k8s::PodStatus) -> &Option<String>| status.and_then(|status| text(status).as_deref());
         let initial = status.and_then(|status| status.init_container_statuses.as_ref()).into_iter().flatten();
         let main = status.and_then(|status| status.container_statuses.as_ref()).into_iter().flatten();
         let mut containers: Vec<_> = initial.chain(main).map(Container::of).collect();
@@ -143,14 +144,21 @@ impl ServerPod {
             server,
             run: noted(annotation::RUN).and_then(|run| run.parse().ok()),
             host_key: noted(annotation::HOST_KEY),
-            ip: of_status(|status| &status.pod_ip),
+            ip: of_status(|status| &status.pod_ip).map(Into::into),
             created: at(meta.creation_timestamp.as_ref()),
             ready,
-            reason: of_status(|status| &status.reason).or_else(|| refused.and_then(|refused| refused.reason.clone())),
+            reason: of_status(|status| &status.reason)
+                .or(refused.and_then(|refused| refused.reason.as_deref()))
+                .map(Into::into),
             message: of_status(|status| &status.message)
-                .or_else(|| refused.and_then(|refused| refused.message.clone())),
+                .or(refused.and_then(|refused| refused.message.as_deref()))
+                .map(Into::into),
             unschedulable: refused.and_then(|refused| at(refused.last_transition_time.as_ref())),
-            held_by: meta.deletion_timestamp.as_ref().map(|_| holders(meta.finalizers.as_deref())).unwrap_or_default(),
+            held_by: meta
+                .deletion_timestamp
+                .as_ref()
+                .map(|_| holders(meta.finalizers.as_deref()).into())
+                .unwrap_or_default(),
             containers,
         })
     }
@@ -262,7 +270,7 @@ mod tests {
         let of = |deleted: Option<&str>| {
             let seen = pod(json!({"metadata": {"name": "server-1-0", "labels": {"odc.dev/server": "server-1"},
                 "deletionTimestamp": deleted, "finalizers": ["foregroundDeletion", "example.org/hold", "orphan"]}}));
-            seen.server.unwrap().held_by
+            seen.server.unwrap().held_by.to_vec()
         };
         assert_eq!(of(Some("2026-01-01T00:00:00Z")), ["example.org/hold"]);
         assert_eq!(of(None), [] as [&str; 0]);
@@ -302,7 +310,7 @@ mod tests {
         }));
         assert_eq!(*seen.claims, ["claim-home".into()]);
         let server = seen.server.unwrap();
-        assert_eq!(server.held_by, [] as [&str; 0]);
+        assert!(server.held_by.is_empty());
         assert_eq!((server.owner.as_deref(), server.run, server.ready), (Some("uid-1"), Some(3), false));
         assert_eq!(server.message.as_deref(), Some("0/1 nodes"));
         assert!(server.unschedulable.is_some());

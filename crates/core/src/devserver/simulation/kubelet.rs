@@ -96,7 +96,7 @@ impl Cluster {
             let address = format!("10.0.0.{}", self.number());
             let pod = &mut self.pods[at];
             pod.seen.phase = PodPhase::Running;
-            pod.seen.server.as_mut().unwrap().ip = Some(address);
+            pod.seen.server.as_mut().unwrap().ip = Some(address.into());
             pod.set(ContainerState::Running);
             let process = Process {
                 pod_uid: pod.seen.uid.clone(),
