@@ -212,7 +212,7 @@ fn placed(server: &Glance) -> String {
         _ => "",
     };
     let backfilled = if admission.backfilled { "; before others in the queue, whom it delays not at all" } else { "" };
-    let lent = if admission.borrowed { "; with devices lent by other teams, who may ask for them" } else { "" };
+    let lent = if admission.borrowed { "; partly lent by other teams, who may ask for it" } else { "" };
     format!("on {}{why}{backfilled}{lent}", admission.nodes.join(", "))
 }
 

@@ -35,7 +35,7 @@ pub struct Admission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backfilled: Option<bool>,
 
-    /// Its devices are lent by other teams: it can be asked back for them, also if it is no longer preemptible.
+    /// Part of what it has is lent by other teams: it can be asked back for that, also if it is no longer preemptible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub borrowed: Option<bool>,
 
