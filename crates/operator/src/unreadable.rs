@@ -93,22 +93,38 @@ pub fn refuse(ctx: &Arc<Context>, server: &ObjectMeta, message: &str) {
 /// How soon it is tried again to tell, at first and at the latest.
 const SOON: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(60);
+/// How often it is tried before an answer is believed that nothing can be told. While a definition is replaced, as it is
+/// when rules change, the API server can answer for seconds as if the server were gone or all wrong.
+const TRIES: u32 = 5;
 
 /// Until nothing is left to be told, or there is no hope.
 async fn tell(ctx: &Context, uid: &str, soon: Duration) {
-    let mut pause = soon;
+    let (mut pause, mut tries) = (soon, 0);
     while let Some(refusal) = ctx.refusals.get(uid) {
         let told = refusal.tell(ctx, uid).await;
         if let Err(error) = &told {
             tracing::debug!(name = refusal.name, %error, "telling that a server is refused");
         }
-        if told.is_err_and(|error| may_pass(&error)) {
+        tries += 1;
+        let settled = match told {
+            Ok(Told::Done) => true,
+            Ok(Told::Gone) => tries >= TRIES,
+            Err(error) => !may_pass(&error) && tries >= TRIES,
+        };
+        if settled {
+            ctx.refusals.settle(uid, &refusal);
+            (pause, tries) = (soon, 0);
+        } else {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LATEST);
-        } else {
-            ctx.refusals.settle(uid, &refusal);
         }
     }
+}
+
+enum Told {
+    /// Or there is nothing to tell.
+    Done,
+    Gone,
 }
 
 /// What the API server refuses for good it refuses for ever. A conflict is none of that: somebody was faster.
@@ -122,14 +138,14 @@ fn may_pass(error: &Error) -> bool {
 }
 
 impl Refusal {
-    async fn tell(&self, ctx: &Context, uid: &str) -> Result<(), Error> {
+    async fn tell(&self, ctx: &Context, uid: &str) -> Result<Told, Error> {
         let name = &self.name;
         let failed =
             |source| Error::Status { kind: Kind::DevServer.as_str(), name: name.clone(), source: Box::new(source) };
         let servers = api(&ctx.client, Kind::DevServer, Some(&self.namespace));
-        let Some(there) = in_time(servers.get_opt(name)).await.map_err(failed)? else { return Ok(()) };
+        let Some(there) = in_time(servers.get_opt(name)).await.map_err(failed)? else { return Ok(Told::Gone) };
         if !self.concerns(&there, uid) {
-            return Ok(());
+            return Ok(Told::Done);
         }
         ctx.may_write()?;
         let refused = condition::new(
@@ -148,7 +164,7 @@ impl Refusal {
         });
         let how = PatchParams::apply("odc-operator-unreadable").force();
         in_time(servers.patch_status(name, &how, &Patch::Apply(&body))).await.map_err(failed)?;
-        Ok(())
+        Ok(Told::Done)
     }
 
     /// Whether this is still the one that is refused, and does not say so yet.
@@ -216,7 +232,27 @@ mod tests {
     async fn it_is_tried_again_while_there_is_hope() {
         assert_eq!(written(&cluster("a", &[503, 429, 409, 200]), &[bad("a", 1)]).await.len(), 4);
         for never in [400, 403, 404, 422] {
-            assert_eq!(written(&cluster("a", &[never]), &[bad("a", 1)]).await.len(), 1, "{never}");
+            assert_eq!(written(&cluster("a", &[never; 5]), &[bad("a", 1)]).await.len(), 5, "{never}");
+            // A definition was being replaced.
+            assert_eq!(written(&cluster("a", &[never, 200]), &[bad("a", 1)]).await.len(), 2, "{never}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_seems_to_be_gone_is_looked_for_again() {
+        for (missing, told) in [(TRIES, 0), (TRIES - 1, 1)] {
+            let mut missing = missing;
+            let cluster = fake::answering(move |asked: &Asked| {
+                let there = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServer",
+                    "metadata": {"name": "box", "namespace": "dev-ada", "uid": "a", "generation": 1}});
+                let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+                if asked.is_write() || missing == 0 {
+                    return (200, there);
+                }
+                missing -= 1;
+                (404, gone)
+            });
+            assert_eq!(written(&cluster, &[bad("a", 1)]).await.len(), told);
         }
     }
 
