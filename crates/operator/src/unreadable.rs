@@ -12,7 +12,7 @@ use kube::core::error_boundary::InvalidObject;
 use odc_api::time::stored;
 use odc_api::v1alpha1::condition::{self, Reason, Sentence, Status, Type};
 use odc_core::object::Kind;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::error::{Error, code};
@@ -156,14 +156,16 @@ impl Refusal {
             self.generation,
             stored(ctx.now()),
         );
+        let others = there.data["status"]["conditions"].as_array().into_iter().flatten();
+        let others = others.filter(|condition| condition["type"] != Type::Accepted.as_str()).cloned();
+        let conditions: Vec<Value> = [json!(refused)].into_iter().chain(others).collect();
         let body = json!({
-            "apiVersion": Kind::DevServer.api_version(),
-            "kind": Kind::DevServer.as_str(),
-            "metadata": {"name": name, "uid": uid, "resourceVersion": there.metadata.resource_version},
-            "status": {"conditions": [refused]},
+            "metadata": {"uid": uid, "resourceVersion": there.metadata.resource_version},
+            "status": {"conditions": conditions},
         });
-        let how = PatchParams::apply("odc-operator-unreadable").force();
-        in_time(servers.patch_status(name, &how, &Patch::Apply(&body))).await.map_err(failed)?;
+        // Not applied like everything else: for that the API server has to understand all of the stored object, too.
+        let how = PatchParams { field_manager: Some("odc-operator-unreadable".into()), ..PatchParams::default() };
+        in_time(servers.patch_status(name, &how, &Patch::Merge(&body))).await.map_err(failed)?;
         Ok(Told::Done)
     }
 
@@ -177,8 +179,6 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
     use crate::fake::{self, Asked, Fake};
 
@@ -224,7 +224,7 @@ mod tests {
     async fn it_is_told_in_the_version_that_was_read() {
         let all = written(&cluster("a", &[200]), &[bad("a", 1)]).await;
         assert_eq!(all.len(), 1);
-        assert_eq!(all[0]["metadata"], json!({"name": "box", "uid": "a", "resourceVersion": "7"}));
+        assert_eq!(all[0]["metadata"], json!({"uid": "a", "resourceVersion": "7"}));
         assert_eq!(all[0]["status"]["conditions"][0]["message"], "It cannot be read: no");
     }
 

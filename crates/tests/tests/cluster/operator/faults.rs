@@ -720,14 +720,18 @@ async fn a_server_nobody_can_read_harms_only_itself() -> anyhow::Result<()> {
         // It is there when the operator begins.
         operator.kill().await?;
         stage.forget_leader().await?;
-        let _next = stage.operator().await?;
+        let mut next = stage.operator().await?;
         stage.quiet().await?;
         assert_eq!(stage.written_since(mark)?, Vec::<String>::new());
         let phase = |server: DevServer| server.status.unwrap_or_default().phase;
         assert_eq!(phase(stage.servers.get("good").await?), Some(Phase::Running));
 
-        // One that runs becomes unreadable. It keeps what it has, and gives it back when it goes.
+        // One that runs becomes unreadable. It keeps what it has, and gives it back when it goes. Nobody looks while the
+        // other rules hold, so it is told under those by which it is wrong.
+        next.kill().await?;
         stage.store_by_other_rules(&unreadable("second", json!("none"))).await?;
+        stage.forget_leader().await?;
+        let _third = stage.operator().await?;
         until_told(stage, "second").await?;
         assert!(stage.pods.get("second-0").await?.metadata.deletion_timestamp.is_none());
         free(0).await?;
