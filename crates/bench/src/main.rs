@@ -14,6 +14,7 @@ mod operator;
 mod queue;
 mod scheduler;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 /// How many servers the operator gets in the end.
@@ -48,25 +49,21 @@ impl From<String> for Report {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let asked = std::env::args().nth(1).unwrap_or_default();
-    let report: anyhow::Result<Report> = match asked.as_str() {
-        "agent" => agent::run().await.map(Report::from),
-        "devctl" => devctl::run().await,
-        "local" => local::run().await.map(Report::from),
-        "operator" => {
-            let servers = std::env::args().nth(2).and_then(|count| count.parse().ok()).unwrap_or(SERVERS);
-            operator::run(servers).await
-        }
-        "queue" => queue::run().await,
-        "scheduler" => {
-            let openb = match (std::env::args().nth(2).as_deref(), std::env::args().nth(3)) {
-                (Some("--openb"), Some(directory)) => Some(std::path::PathBuf::from(directory)),
-                _ => None,
-            };
-            scheduler::run(openb.as_deref())
-        }
-        "rehearsal" => scheduler::rehearse(std::env::args().skip(2)).map(Report::from),
-        _ => Err(anyhow::anyhow!("name what to measure: agent, devctl, local, operator, queue or scheduler")),
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let report: anyhow::Result<Report> = match *arguments {
+        ["agent"] => agent::run().await.map(Report::from),
+        ["devctl"] => devctl::run().await,
+        ["local"] => local::run().await.map(Report::from),
+        ["operator"] => operator::run(SERVERS).await,
+        ["operator", servers] if let Ok(servers) = servers.parse() => operator::run(servers).await,
+        ["queue"] => queue::run().await,
+        ["scheduler"] => scheduler::run(None),
+        ["scheduler", "--openb", directory] => scheduler::run(Some(Path::new(directory))),
+        ["rehearsal", ref numbers @ ..] => scheduler::rehearse(numbers).map(Report::from),
+        _ => Err(anyhow::anyhow!(
+            "name what to measure: agent, devctl, local, operator [SERVERS], queue or scheduler [--openb DIRECTORY]"
+        )),
     };
     match report {
         Ok(report) => {

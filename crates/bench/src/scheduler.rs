@@ -11,17 +11,15 @@ mod workload;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::Context as _;
 use odc_core::scheduler::Policy;
 use odc_core::sim::{self, Line, Options};
 
 use crate::Report;
 
 /// Some plans for so many nodes and nothing else, for callgrind to count: prints how many decisions they were.
-pub(crate) fn rehearse(mut numbers: impl Iterator<Item = String>) -> anyhow::Result<String> {
-    let mut number = |what| -> anyhow::Result<u32> { Ok(numbers.next().context(what)?.parse()?) };
-    let (nodes, plans) = (number("say how many nodes")?, number("say how many plans")?);
-    let pending = number("say how many wait")?;
+pub(crate) fn rehearse(numbers: &[&str]) -> anyhow::Result<String> {
+    let [nodes, plans, pending] = numbers else { anyhow::bail!("say how many nodes, plans and servers that wait") };
+    let (nodes, plans, pending) = (nodes.parse()?, plans.parse()?, pending.parse()?);
     Ok(format!("{}\n", kernel::rehearse(nodes, plans, pending)?))
 }
 
