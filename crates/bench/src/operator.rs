@@ -106,18 +106,18 @@ fn memory_table(
     many: Option<(usize, Memory)>,
 ) -> anyhow::Result<()> {
     const CHECKED: [(usize, &str); 2] = [(1, "at rest"), (2, "after its restart")];
-    let cells = |values: [f64; 3], unit: &str| values.map(|value| format!("{value:.1} {unit}")).join(" | ");
+    let cells = |values: [f64; 3], unit: &str| values.map(|value| format!("{value:.2} {unit}")).join(" | ");
     writeln!(
         report.text,
         "| operator's memory | right after they were made | at rest | after its restart | goal for the last two |\n\
          |---|--:|--:|--:|--:|"
     )?;
-    writeln!(report.text, "| 0 servers | | {:.1} MiB | | |", mib(idle))?;
+    writeln!(report.text, "| 0 servers | | {:.2} MiB | | |", mib(idle))?;
     let few_mib = few.map(mib);
     writeln!(report.text, "| {first} servers | {} | ≤ {MOST_MIB} MiB |", cells(few_mib, "MiB"))?;
     for (at, when) in CHECKED {
         report.goal(few_mib[at] <= MOST_MIB, || {
-            format!("{:.1} MiB with {first} servers {when}, not {MOST_MIB}", few_mib[at])
+            format!("{:.2} MiB with {first} servers {when}, not {MOST_MIB}", few_mib[at])
         });
     }
     let Some((more, Memory(many))) = many else { return Ok(()) };
@@ -126,7 +126,7 @@ fn memory_table(
     writeln!(report.text, "| for each further server | {} | ≤ {MOST_KIB_EACH} KiB |", cells(each, "KiB"))?;
     for (at, when) in CHECKED {
         report.goal(each[at] <= MOST_KIB_EACH, || {
-            format!("{:.1} KiB for each further server {when}, not {MOST_KIB_EACH}", each[at])
+            format!("{:.2} KiB for each further server {when}, not {MOST_KIB_EACH}", each[at])
         });
     }
     Ok(())

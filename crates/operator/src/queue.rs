@@ -97,12 +97,11 @@ impl Memory {
         if error.class() == Class::Conflict {
             return soon;
         }
-        let refusal = error.refusal();
+        let (refusal, generation) = (error.refusal(), server.metadata.generation);
         let patience = back_off(self.setbacks.failures(&decision.uid).saturating_add(1));
-        let refused_in = refusal.and(server.metadata.generation);
         // Said once of a request, however often it is tried.
-        let news = !self.setbacks.was_refused_in(&decision.uid, refused_in);
-        self.setbacks.note(decision, refused_in, self.began.elapsed() + patience);
+        let news = !self.setbacks.was_refused_in(&decision.uid, generation);
+        self.setbacks.note(decision, generation, refusal.is_some(), self.began.elapsed() + patience);
         let Some(said) = refusal else { return patience };
         self.refused.tell(ctx, server, said, news);
         // Others get at once what was planned for it.
@@ -146,7 +145,7 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
         queue: ctx.config.queue,
         ..Policy::default()
     };
-    let Some(plan) = decide(ctx, memory, &snapshot, aside, policy).await else {
+    let Some(plan) = decide(ctx, memory, &snapshot, aside.clone(), policy).await else {
         return Again::After(Duration::from_secs(10));
     };
     memory.thought = began.elapsed();
@@ -166,6 +165,7 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
 
     memory.unkept.leave(plan.leaving);
     note_admitting(ctx, &snapshot, &waiting, &plan.decisions);
+    let mut untried: BTreeSet<String> = grants(&plan.decisions).map(|decision| decision.uid.clone()).collect();
     let (decisions, held, later) = memory.setbacks.part(plan.decisions, generation, memory.began.elapsed());
     let (mut due, untold) = memory.telling.due(decisions, memory.began.elapsed());
     let mut again = plan.again.or(snapshot.again).or(tried_again).or(later).or(untold);
@@ -180,9 +180,13 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
     let (kept, soon) = write(ctx, memory, &snapshot, &world, back).await;
     let held = held.into_iter().filter(Decision::gives_back).map(|decision| decision.uid);
     let stuck: BTreeSet<String> = held.chain(kept.iter().cloned()).collect();
-    let (failures, late) = write(ctx, memory, &snapshot, &world, independent(rest, &stuck, &world)).await;
-    let (aside, _) = memory.setbacks.aside(generation, memory.began.elapsed());
-    let refused = |uid: &str| [&aside, &kept, &failures].iter().any(|uids| uids.contains(uid));
+    let rest = independent(rest, &stuck, &world);
+    for decision in &rest {
+        untried.remove(&decision.uid);
+    }
+    let (failures, late) = write(ctx, memory, &snapshot, &world, rest).await;
+    // Who was left out, or was not tried although it could be granted something, is refused as before.
+    let refused = |uid: &str| [&aside, &untried, &kept, &failures].iter().any(|uids| uids.contains(uid));
     memory.refused.retain(ctx, &snapshot, refused);
     again.or(soon).or(late)
 }
@@ -249,13 +253,16 @@ fn place(competing: &mut HashMap<String, Timestamp>, server: &DevServer, now: Ti
 
 /// Who was to be admitted, is not by this plan and still waits, has been told nothing for a while and is told now.
 fn note_admitting(ctx: &Context, snapshot: &Snapshot, waiting: &HashSet<&str>, decisions: &[Decision]) {
-    let grants = decisions.iter().filter(|decision| decision.what == What::Grant);
-    let no_more = ctx.admitting.replace(grants.map(|decision| decision.uid.clone()).collect());
+    let no_more = ctx.admitting.replace(grants(decisions).map(|decision| decision.uid.clone()).collect());
     let waiting = no_more.iter().filter(|uid| waiting.contains(uid.as_str()));
     for server in waiting.filter_map(|uid| snapshot.read.get(uid)) {
         let (namespace, name) = crate::follow::key(&**server);
         ctx.look_at_server(&namespace, &name);
     }
+}
+
+fn grants(decisions: &[Decision]) -> impl Iterator<Item = &Decision> {
+    decisions.iter().filter(|decision| decision.what == What::Grant)
 }
 
 /// Gives those whose write failed, by uid, and when to try again.

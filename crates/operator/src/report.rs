@@ -1,4 +1,5 @@
-//! The only writer of statuses and events. It computes nothing: a status comes whole from `odc-core`.
+//! The writer of statuses and events. It computes nothing: a status comes whole from `odc-core`. Of servers that cannot be
+//! read there is none; what they are told is in [`unreadable`](crate::unreadable).
 
 use std::fmt::Debug;
 use std::sync::Arc;

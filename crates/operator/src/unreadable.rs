@@ -93,27 +93,26 @@ pub fn refuse(ctx: &Arc<Context>, server: &ObjectMeta, message: &str) {
 /// How soon it is tried again to tell, at first and at the latest.
 const SOON: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(60);
-/// How often it is tried before an answer is believed that nothing can be told. While a definition is replaced, as it is
-/// when rules change, the API server can answer for seconds as if the server were gone or all wrong.
+/// How often in a row it is answered that nothing can be told before that is believed. While a definition is replaced, as it
+/// is when rules change, the API server can answer for seconds as if the server were gone or all wrong.
 const TRIES: u32 = 5;
 
 /// Until nothing is left to be told, or there is no hope.
 async fn tell(ctx: &Context, uid: &str, soon: Duration) {
-    let (mut pause, mut tries) = (soon, 0);
+    let (mut pause, mut hopeless) = (soon, 0);
     while let Some(refusal) = ctx.refusals.get(uid) {
         let told = refusal.tell(ctx, uid).await;
         if let Err(error) = &told {
             tracing::debug!(name = refusal.name, %error, "telling that a server is refused");
         }
-        tries += 1;
-        let settled = match told {
-            Ok(Told::Done) => true,
-            Ok(Told::Gone) => tries >= TRIES,
-            Err(error) => !may_pass(&error) && tries >= TRIES,
+        hopeless = match &told {
+            Ok(Told::Gone) => hopeless + 1,
+            Err(error) if !may_pass(error) => hopeless + 1,
+            Ok(Told::Done) | Err(_) => 0,
         };
-        if settled {
+        if matches!(told, Ok(Told::Done)) || hopeless >= TRIES {
             ctx.refusals.settle(uid, &refusal);
-            (pause, tries) = (soon, 0);
+            (pause, hopeless) = (soon, 0);
         } else {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LATEST);
@@ -127,7 +126,7 @@ enum Told {
     Gone,
 }
 
-/// What the API server refuses for good it refuses for ever. A conflict is none of that: somebody was faster.
+/// What is wrong with a request is wrong the next time, too. A conflict is none of that: somebody was faster.
 fn may_pass(error: &Error) -> bool {
     match error {
         Error::Status { source, .. } => {

@@ -43,14 +43,19 @@ impl Setbacks {
         self.0.get(uid).map_or(0, |setback| setback.failures)
     }
 
-    /// It failed once more, and is left alone until then. `refused_in` is the generation of the server in which the
-    /// API server said no.
-    pub fn note(&mut self, decision: &Decision, refused_in: Option<i64>, until: Duration) {
+    /// It failed once more in this generation, and is left alone until then; `refused` is whether the API server said no.
+    /// A failure of another kind takes nothing back that it said before of the same generation.
+    pub fn note(&mut self, decision: &Decision, generation: Option<i64>, refused: bool, until: Duration) {
         let failures = self.failures(&decision.uid).saturating_add(1);
-        self.0.insert(decision.uid.clone(), Setback { failures, until, refused_in, what: decision.what });
+        let before = self.0.get(&decision.uid).filter(|_| self.was_refused_in(&decision.uid, generation));
+        let (refused_in, what) = match before {
+            Some(before) if !refused => (before.refused_in, before.what),
+            _ => (generation.filter(|_| refused), decision.what),
+        };
+        self.0.insert(decision.uid.clone(), Setback { failures, until, refused_in, what });
     }
 
-    /// Whether the API server said no to it in this generation, the last time it failed.
+    /// Whether the API server said no to it in this generation.
     pub fn was_refused_in(&self, uid: &str, generation: Option<i64>) -> bool {
         generation.is_some() && self.0.get(uid).is_some_and(|setback| setback.refused_in == generation)
     }
@@ -115,7 +120,7 @@ mod tests {
     #[test]
     fn who_was_refused_is_left_out_until_it_changes_or_its_time_has_come() {
         let mut setbacks = Setbacks::default();
-        setbacks.note(&decision("a"), Some(7), 10 * SECOND);
+        setbacks.note(&decision("a"), Some(7), true, 10 * SECOND);
         let aside = |generation, now| setbacks.aside(|_| generation, now);
         assert_eq!(aside(Some(7), SECOND), (["a".to_owned()].into(), Again::After(9 * SECOND)));
         assert_eq!(aside(Some(8), SECOND), (BTreeSet::new(), Again::OnChange));
@@ -128,7 +133,7 @@ mod tests {
     #[test]
     fn what_may_pass_by_itself_takes_no_room_away() {
         let mut setbacks = Setbacks::default();
-        setbacks.note(&decision("a"), None, 10 * SECOND);
+        setbacks.note(&decision("a"), Some(7), false, 10 * SECOND);
         assert_eq!(setbacks.aside(|_| Some(7), SECOND).0, BTreeSet::new());
         // But it is not tried before its time, whatever changes.
         for generation in [7, 8] {
@@ -139,11 +144,25 @@ mod tests {
     }
 
     #[test]
+    fn what_passes_takes_no_refusal_back() {
+        let mut setbacks = Setbacks::default();
+        setbacks.note(&decision("a"), Some(7), true, SECOND);
+        setbacks.note(&of_kind("a", What::Wait), Some(7), false, 10 * SECOND);
+        assert_eq!(setbacks.aside(|_| Some(7), 2 * SECOND).0, ["a".to_owned()].into());
+        assert!(setbacks.was_refused_in("a", Some(7)));
+        setbacks.stored(&of_kind("a", What::Wait));
+        assert_eq!(setbacks.failures("a"), 2);
+        // It asks for something else since.
+        setbacks.note(&decision("a"), Some(8), false, 20 * SECOND);
+        assert_eq!(setbacks.aside(|_| Some(8), 11 * SECOND).0, BTreeSet::new());
+    }
+
+    #[test]
     fn refusals_are_counted_until_one_of_the_kind_is_stored() {
         let mut setbacks = Setbacks::default();
         assert!(!setbacks.was_refused_in("a", Some(7)));
         for expect in 1..4 {
-            setbacks.note(&decision("a"), Some(7), SECOND);
+            setbacks.note(&decision("a"), Some(7), true, SECOND);
             assert_eq!(setbacks.failures("a"), expect);
         }
         assert!(setbacks.was_refused_in("a", Some(7)) && !setbacks.was_refused_in("a", Some(8)));
@@ -158,7 +177,7 @@ mod tests {
     #[test]
     fn what_passed_by_itself_is_over_with_anything_that_is_stored() {
         let mut setbacks = Setbacks::default();
-        setbacks.note(&decision("a"), None, SECOND);
+        setbacks.note(&decision("a"), Some(7), false, SECOND);
         assert!(!setbacks.was_refused_in("a", None));
         setbacks.stored(&of_kind("a", What::Wait));
         assert_eq!(setbacks.failures("a"), 0);

@@ -258,7 +258,8 @@ impl Server {
     }
 
     /// Whether it asked for a time that was still to come. Whoever names one that is over wants to start now like everybody
-    /// else, and gets nothing ahead of them for it.
+    /// else, and gets nothing ahead of them for it. When the time was named is not known: one that is set while the server
+    /// waits counts like one that was there from the start.
     pub(super) fn is_booking(&self) -> bool {
         self.not_before.is_some_and(|at| at > self.queued)
     }

@@ -78,8 +78,8 @@ impl Pass<'_> {
 
     /// Whether a server is near enough to the head of the queue to ask others to leave. Each that does costs two looks at
     /// all ahead of it at most: one to see what comes of it, and what is left of the one it broke off if that is nothing. All
-    /// those looks together cost no more than a few at everybody. Who is near depends on nothing but who waits, so the next plan finds the same ones
-    /// near, and nobody new to ask.
+    /// those looks together cost no more than a few at everybody. Who is near depends on nothing but who waits, so the next
+    /// plan finds the same ones near, and nobody new to ask.
     pub(super) fn is_near(&mut self) -> bool {
         self.toll = self.toll.saturating_add(2 * (self.passed + 1));
         self.toll <= self.budget()
@@ -430,5 +430,15 @@ mod tests {
         assert_eq!(asked(own(7), &runs, (2, 1)).len(), 1);
         assert_eq!(asked(own(7), &runs, (4, 1)), []);
         assert_eq!(asked(own(4), &runs, (4, 1)).len(), 2);
+        // Two devices are lent, and it takes one server of five to get four; the small ones would use up the right.
+        let runs = [("a", 1, 1), ("b", 1, 1), ("c", 5, 1)];
+        assert_eq!(asked(own(5), &runs, (5, 1)), [("c".into(), Right::Quota)]);
+    }
+
+    #[test]
+    fn nobody_leaves_who_is_not_needed() {
+        let own = |devices| Limits { devices: Some(devices), ..Limits::default() };
+        assert_eq!(asked(own(0), &[("a", 1, 1), ("b", 7, 1)], (7, 1)), [("b".into(), Right::Quota)]);
+        assert_eq!(asked(own(0), &[("a", 1, 1), ("b", 7, 1)], (1, 1)), [("a".into(), Right::Quota)]);
     }
 }

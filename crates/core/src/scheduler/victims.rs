@@ -23,6 +23,9 @@ struct Candidate<'w> {
     least: Price,
 }
 
+/// How many ways are tried where those who would do may not all be asked.
+const TRIES: usize = 8;
+
 /// Somebody who must leave.
 #[derive(Clone, Copy, Debug)]
 struct Leaver<'w> {
@@ -79,11 +82,10 @@ impl Pass<'_> {
                     && !self.is_refused(claimant, turn.node)
             });
             let free = free.take(needed).count();
-            let in_group = candidates.iter().filter(|candidate| candidate.group == value);
-            let chosen = self.cheapest(claimant, in_group, needed - free, (free_at, span));
-            if chosen.len() + free < needed || chosen.is_empty() || !self.may_ask_all(claimant, chosen.values()) {
-                continue;
-            }
+            let in_group: Vec<&Candidate<'_>> =
+                candidates.iter().filter(|candidate| candidate.group == value).collect();
+            let chosen = self.cheapest_together(claimant, in_group, needed - free, (free_at, span));
+            let Some(chosen) = chosen else { continue };
             let devices = chosen.keys().map(|price| price.devices).sum();
             let who = chosen.values().flatten();
             let who: ById<'_> =
@@ -133,12 +135,31 @@ impl Pass<'_> {
         candidates
     }
 
-    /// So many nodes on which it costs least, and who must leave each. The candidates come by what they cost at least, so
-    /// most need not be looked at.
-    fn cheapest<'a, 'w: 'a>(
+    /// So many nodes on which it costs least and from which all may be asked together who must leave.
+    fn cheapest_together<'w>(
         &self,
         claimant: &Entry,
-        candidates: impl Iterator<Item = &'a Candidate<'w>>,
+        mut candidates: Vec<&Candidate<'w>>,
+        nodes: usize,
+        time: (i64, i64),
+    ) -> Option<BTreeMap<Price, Vec<Leaver<'w>>>> {
+        for _ in 0..TRIES {
+            let chosen = self.cheapest(claimant, &candidates, nodes, time);
+            if chosen.len() < nodes || chosen.is_empty() {
+                return None;
+            }
+            let Some(too_much) = self.too_much(claimant, &chosen).cloned() else { return Some(chosen) };
+            candidates.retain(|candidate| candidate.place.name != too_much.name);
+        }
+        None
+    }
+
+    /// So many nodes on which it costs least, and who must leave each. The candidates come by what they cost at least, so
+    /// most need not be looked at.
+    fn cheapest<'w>(
+        &self,
+        claimant: &Entry,
+        candidates: &[&Candidate<'w>],
         nodes: usize,
         time: (i64, i64),
     ) -> BTreeMap<Price, Vec<Leaver<'w>>> {
@@ -157,38 +178,67 @@ impl Pass<'_> {
         chosen
     }
 
-    /// Who must leave a node, each only if those before it are not enough, and by a right that it still has when they are
-    /// gone: nobody is asked for more than its team borrows.
-    fn must_leave<'w>(
+    /// Who must leave a node. Where nobody may be asked for more than its team borrows, it matters who is asked first: if
+    /// the first turn leads nowhere, those begin who had no right any more at theirs.
+    fn must_leave<'w>(&self, claimant: &Entry, candidate: &Candidate<'w>, time: (i64, i64)) -> Option<Vec<Leaver<'w>>> {
+        let passed_over = match self.leave_in_turn(claimant, candidate, 0, time) {
+            Ok(who) => return Some(who),
+            Err(passed_over) => passed_over,
+        };
+        passed_over.into_iter().take(TRIES).find_map(|first| self.leave_in_turn(claimant, candidate, first, time).ok())
+    }
+
+    /// Who must leave a node, each only if the others are not enough, and by a right that it still has when they are gone.
+    /// The turn begins with the `first` of its servers and goes round. If they are not enough, which were passed over.
+    fn leave_in_turn<'w>(
         &self,
         claimant: &Entry,
         Candidate { node, place, victims, .. }: &Candidate<'w>,
+        first: usize,
         (free_at, span): (i64, i64),
-    ) -> Option<Vec<Leaver<'w>>> {
+    ) -> Result<Vec<Leaver<'w>>, Vec<usize>> {
         let ask = &claimant.server.ask;
         // Beside what is kept for those ahead.
         let mut outlook = self.kept.get(node).cloned().unwrap_or_else(|| place.outlook());
         let missing = |outlook: &Steps<Amounts>| {
             outlook.misfit(free_at, span, |free| free.holds(&ask.each)).map(|free| Lacks::of(free, ask))
         };
-        let (mut who, mut asking) = (Vec::new(), Asking::default());
-        for (server, entry) in victims.iter().copied() {
+        let (mut who, mut asking, mut passed_over) = (Vec::new(), Asking::default(), Vec::new());
+        let turn = victims.iter().copied().enumerate().cycle().skip(first).take(victims.len());
+        for (number, (server, entry)) in turn {
             let Some(lacks) = missing(&outlook) else { break };
             asking.lacks = lacks;
-            let Some(right) = self.right(claimant, entry, &asking) else { continue };
+            let Some(right) = self.right(claimant, entry, &asking) else {
+                passed_over.push(number);
+                continue;
+            };
             let here = place.servers().find(|(other, _)| *other == server).map(|(_, what)| what.clone());
             let here = here.unwrap_or_default();
             outlook.change(free_at, entry.end.unwrap_or(i64::MAX), |free| free.add(&here));
             asking.also(entry);
-            who.push(Leaver { server, entry, right });
+            who.push((Leaver { server, entry, right }, here));
         }
-        (missing(&outlook).is_none() && !who.is_empty()).then_some(who)
+        if who.is_empty() || missing(&outlook).is_some() {
+            return Err(passed_over);
+        }
+        // Who came early in the turn may not be needed with those after it. Whoever stays takes no right from the others.
+        let mut needed = Vec::new();
+        while let Some((leaver, here)) = who.pop() {
+            let end = leaver.entry.end.unwrap_or(i64::MAX);
+            outlook.change(free_at, end, |free| free.take(&here));
+            if missing(&outlook).is_some() {
+                outlook.change(free_at, end, |free| free.add(&here));
+                needed.push(leaver);
+            }
+        }
+        needed.reverse();
+        Ok(needed)
     }
 
-    /// Whether all of them may be asked together, and not only those of each node by themselves.
-    fn may_ask_all<'a>(&self, claimant: &Entry, mut nodes: impl Iterator<Item = &'a Vec<Leaver<'a>>>) -> bool {
+    /// The first node with somebody who may not be asked besides those of the nodes before it.
+    fn too_much<'a>(&self, claimant: &Entry, nodes: &'a BTreeMap<Price, Vec<Leaver<'_>>>) -> Option<&'a Price> {
         let (mut asking, mut asked) = (Asking::default(), BTreeSet::new());
-        nodes.all(|who| {
+        let mut may_all_be_asked = |who: &Vec<Leaver<'_>>| {
             who.iter().all(|leaver| {
                 // A gang leaves all its nodes at once.
                 if !asked.insert(leaver.server) {
@@ -198,7 +248,8 @@ impl Pass<'_> {
                 asking.also(leaver.entry);
                 may
             })
-        })
+        };
+        nodes.iter().find(|(_, who)| !may_all_be_asked(who)).map(|(price, _)| price)
     }
 }
 
@@ -229,7 +280,7 @@ mod tests {
             let usable = |node: &u32| !pass.blocked.contains(node) && !pass.is_refused(claimant, *node);
             let free = group.nodes.iter().filter(|turn| turn.from <= free_at && !pass.kept.contains_key(&turn.node));
             let free = free.filter(|turn| usable(&turn.node)).count().min(needed);
-            let mut costs = Vec::new();
+            let mut costs = BTreeMap::new();
             for (node, place) in world.places().filter(|(node, _)| usable(node)) {
                 if !shape.spot(node).is_some_and(|spot| spot.open && spot.group.as_ref() == Some(value)) {
                     continue;
@@ -243,14 +294,21 @@ mod tests {
                 let who = pass.must_leave(claimant, &candidate, (free_at, span));
                 costs.extend(who.map(|who| (Price::of(&who, place), who)));
             }
-            costs.sort_by(|(one, _), (two, _)| one.cmp(two));
-            costs.truncate(needed - free);
-            let together = pass.may_ask_all(claimant, costs.iter().map(|(_, who)| who));
-            if costs.len() + free < needed || costs.is_empty() || !together {
+            let together = (0..TRIES).find_map(|_| {
+                let chosen: BTreeMap<_, _> = costs.clone().into_iter().take(needed - free).collect();
+                match pass.too_much(claimant, &chosen) {
+                    None => Some(chosen),
+                    Some(too_much) => {
+                        costs.remove(too_much);
+                        None
+                    }
+                }
+            });
+            let Some(chosen) = together.filter(|chosen| chosen.len() + free >= needed && !chosen.is_empty()) else {
                 continue;
-            }
-            let devices: i64 = costs.iter().map(|(price, _)| price.devices).sum();
-            let who = costs.iter().flat_map(|(_, who)| who);
+            };
+            let devices: i64 = chosen.keys().map(|price| price.devices).sum();
+            let who = chosen.values().flatten();
             let who: BTreeMap<String, (u32, Right)> =
                 who.map(|leaver| (leaver.entry.server.id.clone(), (leaver.server, leaver.right))).collect();
             best = best.into_iter().chain([(who.len(), devices, who)]).min();
@@ -258,12 +316,41 @@ mod tests {
         best.map(|(_, _, who)| who.into_values().collect())
     }
 
+    /// Whether some node has room for it when these are gone.
+    fn fits_without(pass: &Pass<'_>, claimant: &Entry, gone: &[u32], free_at: i64) -> bool {
+        let (world, ask) = (&*pass.world, &claimant.server.ask);
+        let shape = world.shape_of(claimant).unwrap();
+        let usable = |node: &u32| {
+            !pass.blocked.contains(node)
+                && !pass.is_refused(claimant, *node)
+                && shape.spot(*node).is_some_and(|spot| spot.open)
+        };
+        world.places().filter(|(node, _)| usable(node)).any(|(node, place)| {
+            let mut outlook = pass.kept.get(&node).cloned().unwrap_or_else(|| place.outlook());
+            for (server, what) in place.servers().filter(|(server, _)| gone.contains(server)) {
+                let end = world.entry(server).unwrap().end.unwrap_or(i64::MAX);
+                outlook.change(free_at, end, |free| free.add(what));
+            }
+            outlook.misfit(free_at, claimant.server.span(), |free| free.holds(&ask.each)).is_none()
+        })
+    }
+
     fn check(pass: &Pass<'_>) -> Result<usize, TestCaseError> {
         let (mut found, free_at) = (0, NOW_IS + pass.policy.reclaim());
         for entry in pass.order.iter().filter_map(|at| pass.world.entry(*at)) {
             let fast = pass.victims_for(entry, entry.server.span(), free_at);
             prop_assert_eq!(&fast, &plainly(pass, entry, entry.server.span(), free_at));
-            found += usize::from(fast.is_some());
+            let Some(who) = fast else { continue };
+            found += 1;
+            // Nobody asks who fits beside what is kept for others.
+            if entry.server.ask.nodes() == 1 && !fits_without(pass, entry, &[], free_at) {
+                let all: Vec<u32> = who.iter().map(|(server, _)| *server).collect();
+                prop_assert!(fits_without(pass, entry, &all, free_at));
+                for needless in &all {
+                    let others: Vec<u32> = all.iter().copied().filter(|one| one != needless).collect();
+                    prop_assert!(!fits_without(pass, entry, &others, free_at), "{needless} need not leave");
+                }
+            }
         }
         Ok(found)
     }
