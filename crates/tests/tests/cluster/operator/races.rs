@@ -18,7 +18,8 @@ use super::grants::{Ledger, USER};
 use super::history::History;
 use super::stage::{LIMIT, NAMESPACE, Stage, user, with_stage};
 
-const REQUESTS: usize = 200;
+/// Enough for something to be left to write for the last leader.
+const REQUESTS: usize = if cfg!(feature = "full") { 400 } else { 200 };
 const SEED: u64 = 20_261_116;
 /// On each of the nodes.
 const HAVE: i64 = 8;
