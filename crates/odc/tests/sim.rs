@@ -102,7 +102,7 @@ fn decisions_are_the_same_everywhere() {
     let made_up = write(&directory.path().join("made-up.jsonl"), &made_up());
     let traces = [
         (small, "4c01db53a01eefa929e9b699c0214e68fd9598ad5dfe6268e7d6f3ee95483e21"),
-        (made_up.as_str(), "9989623247b3439d55859907c51848d5de9afa62c6f90b4082eeb0bd0a781658"),
+        (made_up.as_str(), "31825a28c3c54979bec1876adb8dab675862b7dba9e95c3b9c1d62395fd0afb8"),
     ];
     for (trace, expect) in traces {
         let (ok, out, err) = odc(&[trace, "-o", "json"]);

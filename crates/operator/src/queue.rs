@@ -165,7 +165,8 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
 
     memory.unkept.leave(plan.leaving);
     note_admitting(ctx, &snapshot, &waiting, &plan.decisions);
-    let mut untried: BTreeSet<String> = grants(&plan.decisions).map(|decision| decision.uid.clone()).collect();
+    let refused_before = plan.decisions.iter().filter(|decision| memory.refused.contains(&decision.uid));
+    let mut untried: BTreeSet<String> = refused_before.map(|decision| decision.uid.clone()).collect();
     let (decisions, held, later) = memory.setbacks.part(plan.decisions, generation, memory.began.elapsed());
     let (mut due, untold) = memory.telling.due(decisions, memory.began.elapsed());
     let mut again = plan.again.or(snapshot.again).or(tried_again).or(later).or(untold);
@@ -177,15 +178,14 @@ async fn pass(ctx: &Arc<Context>, memory: &mut Memory) -> Again {
     again = again.or(memory.unkept.keep(ctx, &policy).await);
     // What is given back is stored before anything is granted from it, and what could not be is granted to nobody.
     let (back, rest): (Vec<_>, Vec<_>) = due.into_iter().partition(Decision::gives_back);
+    untried.retain(|uid| back.iter().all(|decision| decision.uid != *uid));
     let (kept, soon) = write(ctx, memory, &snapshot, &world, back).await;
     let held = held.into_iter().filter(Decision::gives_back).map(|decision| decision.uid);
     let stuck: BTreeSet<String> = held.chain(kept.iter().cloned()).collect();
     let rest = independent(rest, &stuck, &world);
-    for decision in &rest {
-        untried.remove(&decision.uid);
-    }
+    untried.retain(|uid| rest.iter().all(|decision| decision.uid != *uid));
     let (failures, late) = write(ctx, memory, &snapshot, &world, rest).await;
-    // Who was left out, or was not tried although it could be granted something, is refused as before.
+    // Who was left out, or about whom something is decided that was not tried, is refused as before.
     let refused = |uid: &str| [&aside, &untried, &kept, &failures].iter().any(|uids| uids.contains(uid));
     memory.refused.retain(ctx, &snapshot, refused);
     again.or(soon).or(late)
@@ -253,16 +253,13 @@ fn place(competing: &mut HashMap<String, Timestamp>, server: &DevServer, now: Ti
 
 /// Who was to be admitted, is not by this plan and still waits, has been told nothing for a while and is told now.
 fn note_admitting(ctx: &Context, snapshot: &Snapshot, waiting: &HashSet<&str>, decisions: &[Decision]) {
-    let no_more = ctx.admitting.replace(grants(decisions).map(|decision| decision.uid.clone()).collect());
+    let grants = decisions.iter().filter(|decision| decision.what == What::Grant);
+    let no_more = ctx.admitting.replace(grants.map(|decision| decision.uid.clone()).collect());
     let waiting = no_more.iter().filter(|uid| waiting.contains(uid.as_str()));
     for server in waiting.filter_map(|uid| snapshot.read.get(uid)) {
         let (namespace, name) = crate::follow::key(&**server);
         ctx.look_at_server(&namespace, &name);
     }
-}
-
-fn grants(decisions: &[Decision]) -> impl Iterator<Item = &Decision> {
-    decisions.iter().filter(|decision| decision.what == What::Grant)
 }
 
 /// Gives those whose write failed, by uid, and when to try again.

@@ -99,8 +99,12 @@ const TRIES: u32 = 5;
 
 /// Until nothing is left to be told, or there is no hope.
 async fn tell(ctx: &Context, uid: &str, soon: Duration) {
-    let (mut pause, mut hopeless) = (soon, 0);
+    let (mut pause, mut hopeless, mut last) = (soon, 0, None);
     while let Some(refusal) = ctx.refusals.get(uid) {
+        // Another one than in the round before has its own tries.
+        if last.replace(refusal.clone()).is_some_and(|last| last != refusal) {
+            (pause, hopeless) = (soon, 0);
+        }
         let told = refusal.tell(ctx, uid).await;
         if let Err(error) = &told {
             tracing::debug!(name = refusal.name, %error, "telling that a server is refused");
@@ -112,7 +116,6 @@ async fn tell(ctx: &Context, uid: &str, soon: Duration) {
         };
         if matches!(told, Ok(Told::Done)) || hopeless >= TRIES {
             ctx.refusals.settle(uid, &refusal);
-            (pause, hopeless) = (soon, 0);
         } else {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LATEST);
@@ -235,6 +238,8 @@ mod tests {
             // A definition was being replaced.
             assert_eq!(written(&cluster("a", &[never, 200]), &[bad("a", 1)]).await.len(), 2, "{never}");
         }
+        // Only what is said in a row counts.
+        assert_eq!(written(&cluster("a", &[503, 422, 422, 422, 422, 503, 422, 200]), &[bad("a", 1)]).await.len(), 8);
     }
 
     #[tokio::test]

@@ -433,6 +433,9 @@ mod tests {
         // Two devices are lent, and it takes one server of five to get four; the small ones would use up the right.
         let runs = [("a", 1, 1), ("b", 1, 1), ("c", 5, 1)];
         assert_eq!(asked(own(5), &runs, (5, 1)), [("c".into(), Right::Quota)]);
+        // The large one goes first, and then the usual turn goes on.
+        let runs = [("a", 1, 1), ("b", 1, 1), ("c", 4, 1), ("d", 1, 1)];
+        assert_eq!(asked(own(5), &runs, (5, 1)), [("c".into(), Right::Quota)]);
     }
 
     #[test]

@@ -37,6 +37,9 @@ struct Leaver<'w> {
 /// Those who leave by their ids, as numbers say nothing.
 type ById<'w> = BTreeMap<&'w str, (u32, Right)>;
 
+/// Who must leave each node that was looked at, if anybody's leaving makes room there.
+type Known<'w> = BTreeMap<u32, Option<Vec<Leaver<'w>>>>;
+
 /// Few are better than many, and those who came last lose least.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Price {
@@ -143,8 +146,9 @@ impl Pass<'_> {
         nodes: usize,
         time: (i64, i64),
     ) -> Option<BTreeMap<Price, Vec<Leaver<'w>>>> {
+        let mut known = Known::new();
         for _ in 0..TRIES {
-            let chosen = self.cheapest(claimant, &candidates, nodes, time);
+            let chosen = self.cheapest(claimant, &candidates, nodes, time, &mut known);
             if chosen.len() < nodes || chosen.is_empty() {
                 return None;
             }
@@ -162,6 +166,7 @@ impl Pass<'_> {
         candidates: &[&Candidate<'w>],
         nodes: usize,
         time: (i64, i64),
+        known: &mut Known<'w>,
     ) -> BTreeMap<Price, Vec<Leaver<'w>>> {
         let mut chosen: BTreeMap<Price, Vec<Leaver<'_>>> = BTreeMap::new();
         for candidate in candidates {
@@ -169,7 +174,8 @@ impl Pass<'_> {
             if nodes == 0 || last.is_some_and(|(price, _)| *price <= candidate.least) {
                 break;
             }
-            let Some(who) = self.must_leave(claimant, candidate, time) else { continue };
+            let who = known.entry(candidate.node).or_insert_with(|| self.must_leave(claimant, candidate, time));
+            let Some(who) = who.clone() else { continue };
             chosen.insert(Price::of(&who, candidate.place), who);
             if chosen.len() > nodes {
                 chosen.pop_last();
@@ -179,17 +185,29 @@ impl Pass<'_> {
     }
 
     /// Who must leave a node. Where nobody may be asked for more than its team borrows, it matters who is asked first: if
-    /// the first turn leads nowhere, those begin who had no right any more at theirs.
+    /// the usual turn leads nowhere, those are put before all others who had no right any more at theirs, one of each kind.
     fn must_leave<'w>(&self, claimant: &Entry, candidate: &Candidate<'w>, time: (i64, i64)) -> Option<Vec<Leaver<'w>>> {
         let passed_over = match self.leave_in_turn(claimant, candidate, 0, time) {
             Ok(who) => return Some(who),
             Err(passed_over) => passed_over,
         };
-        passed_over.into_iter().take(TRIES).find_map(|first| self.leave_in_turn(claimant, candidate, first, time).ok())
+        let mut kinds = Vec::new();
+        let is_new = |number: &usize| {
+            let (_, entry) = candidate.victims[*number];
+            let kind = (entry.team, entry.server.priority, &entry.server.flavor, entry.need);
+            let new = !kinds.contains(&kind);
+            if new {
+                kinds.push(kind);
+            }
+            new
+        };
+        let firsts = passed_over.into_iter().filter(is_new).take(TRIES);
+        firsts.into_iter().find_map(|first| self.leave_in_turn(claimant, candidate, first, time).ok())
     }
 
-    /// Who must leave a node, each only if the others are not enough, and by a right that it still has when they are gone.
-    /// The turn begins with the `first` of its servers and goes round. If they are not enough, which were passed over.
+    /// Who must leave a node, each only if the others are not enough, and by a right that it had when those before it in the
+    /// turn were to leave. The turn begins with the `first` of its servers; the others follow as always. If they are not
+    /// enough, which were passed over.
     fn leave_in_turn<'w>(
         &self,
         claimant: &Entry,
@@ -204,8 +222,9 @@ impl Pass<'_> {
             outlook.misfit(free_at, span, |free| free.holds(&ask.each)).map(|free| Lacks::of(free, ask))
         };
         let (mut who, mut asking, mut passed_over) = (Vec::new(), Asking::default(), Vec::new());
-        let turn = victims.iter().copied().enumerate().cycle().skip(first).take(victims.len());
-        for (number, (server, entry)) in turn {
+        let others = victims.iter().enumerate().filter(|(number, _)| *number != first);
+        let turn = victims.iter().enumerate().skip(first).take(1).chain(others);
+        for (number, (server, entry)) in turn.map(|(number, victim)| (number, *victim)) {
             let Some(lacks) = missing(&outlook) else { break };
             asking.lacks = lacks;
             let Some(right) = self.right(claimant, entry, &asking) else {
@@ -221,7 +240,8 @@ impl Pass<'_> {
         if who.is_empty() || missing(&outlook).is_some() {
             return Err(passed_over);
         }
-        // Who came early in the turn may not be needed with those after it. Whoever stays takes no right from the others.
+        // Who came early in the turn may not be needed with those after it. Whoever stays gives nothing back, so the others
+        // are asked for no more than before.
         let mut needed = Vec::new();
         while let Some((leaver, here)) = who.pop() {
             let end = leaver.entry.end.unwrap_or(i64::MAX);
@@ -274,7 +294,8 @@ mod tests {
             let entry = world.entry(*at).filter(|entry| entry.end.is_none_or(|end| end > free_at))?;
             (!pass.is_spared(entry) && !pass.asked.victims.contains(at)).then_some((*at, entry))
         };
-        let all: Vec<(u32, &Entry)> = world.preemptible.iter().filter_map(may_ask).collect();
+        let has_a_right = |(_, entry): &(u32, &Entry)| pass.right(claimant, entry, &Asking::default()).is_some();
+        let all: Vec<(u32, &Entry)> = world.preemptible.iter().filter_map(may_ask).filter(has_a_right).collect();
         let mut best = None;
         for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
             let usable = |node: &u32| !pass.blocked.contains(node) && !pass.is_refused(claimant, *node);

@@ -26,6 +26,10 @@ impl Told {
         }
     }
 
+    pub fn contains(&self, uid: &str) -> bool {
+        self.0.contains(uid)
+    }
+
     /// Whoever is not refused any more waits like everybody else, also where nothing new is written about it: what refused
     /// it may be gone.
     pub fn retain(&mut self, ctx: &Context, snapshot: &Snapshot, is_refused: impl Fn(&str) -> bool) {
