@@ -47,7 +47,8 @@ pub(crate) async fn run(more: usize) -> anyhow::Result<Report> {
         let (few, yardstick_after) =
             Memory::now(plane, &mut operator, directory.path(), async || noops(plane).await).await?;
 
-        // A shared machine is not equally fast all the time, so the yardstick is laid on before and afterwards.
+        // A shared machine is not equally fast all the time, and an API server that holds more is slower: the burst lies
+        // between the two.
         let rate = per_second(2 * NOOPS, yardstick_before + yardstick_after);
         let (bound, reached) = (rate / writes, per_second(first, took));
         let part = reached / bound;
