@@ -25,6 +25,8 @@ const NOOPS: usize = 4000;
 const NOBODYS: usize = 1000;
 const LIMIT: Duration = Duration::from_secs(1200);
 const USERS: usize = 20;
+/// Bursts, each on a control plane of its own: on a shared machine one says little.
+const RUNS: usize = 5;
 
 /// Goals: the part of the bound that is reached; memory with a thousand servers, and for each further one.
 const LEAST_PART: f64 = 0.7;
@@ -33,37 +35,21 @@ const MOST_KIB_EACH: f64 = 8.0;
 
 /// As it stands in `docs/performance.md`. `more` is how many servers there are in the end.
 pub(crate) async fn run(more: usize) -> anyhow::Result<Report> {
+    let first = 1000.min(more);
+    let mut runs = Vec::new();
+    for _ in 1..RUNS {
+        runs.push(with_control_plane(async |plane| alone(plane, first).await).await?);
+    }
     with_control_plane(async |plane| {
         let directory = tempfile::tempdir()?;
-        odc::install(&plane.client).await?;
-        let yardstick_before = noops(plane).await?;
+        let before = yardstick(plane).await?;
         let mut operator = start(plane, directory.path()).await?;
         let idle = at_rest(&operator).await?;
-
-        let first = 1000.min(more);
-        let before = plane.requests()?.len();
-        let took = create(plane, &operator, 0, first, 0).await?;
-        let writes = writes(&plane.requests()?[before..], first);
-        let (few, yardstick_after) =
-            Memory::now(plane, &mut operator, directory.path(), async || noops(plane).await).await?;
-
-        // A shared machine is not equally fast all the time, and an API server that holds more is slower: the burst lies
-        // between the two.
-        let rate = per_second(2 * NOOPS, yardstick_before + yardstick_after);
-        let (bound, reached) = (rate / writes, per_second(first, took));
-        let part = reached / bound;
+        let burst = Burst::measure(plane, &operator, first).await?;
+        let (few, after) = Memory::now(plane, &mut operator, directory.path(), async || noops(plane).await).await?;
+        runs.push(Run { before, burst, after });
         let mut report = Report::default();
-        let [before, after] = [yardstick_before, yardstick_after].map(|took| per_second(NOOPS, took));
-        writeln!(report.text, "| | | goal |\n|---|--:|--:|")?;
-        writeln!(
-            report.text,
-            "| writes that change nothing, {TOGETHER} at once, before and afterwards | {before:.0}/s, {after:.0}/s | |"
-        )?;
-        writeln!(report.text, "| {first} creates until all run | {:.1} s, {reached:.1}/s | |", took.as_secs_f64())?;
-        writeln!(report.text, "| writes for each, ours and others' | {writes:.1} | |")?;
-        writeln!(report.text, "| the bound | {bound:.1}/s | |")?;
-        writeln!(report.text, "| of the bound | {part:.2} | ≥ {LEAST_PART} |\n")?;
-        report.goal(part >= LEAST_PART, || format!("{part:.2} of the bound, not {LEAST_PART}"));
+        rates_table(&mut report, first, &runs)?;
 
         let mut many = None;
         if more > first {
@@ -75,6 +61,97 @@ pub(crate) async fn run(more: usize) -> anyhow::Result<Report> {
         Ok(report)
     })
     .await
+}
+
+/// A run that nothing but its rate is wanted of.
+async fn alone(plane: &ControlPlane, servers: usize) -> anyhow::Result<Run> {
+    let directory = tempfile::tempdir()?;
+    let before = yardstick(plane).await?;
+    let mut operator = start(plane, directory.path()).await?;
+    let burst = Burst::measure(plane, &operator, servers).await?;
+    operator.kill().await?;
+    Ok(Run { before, burst, after: noops(plane).await? })
+}
+
+async fn yardstick(plane: &ControlPlane) -> anyhow::Result<Duration> {
+    odc::install(&plane.client).await?;
+    noops(plane).await
+}
+
+/// Servers that are made at once.
+struct Burst {
+    took: Duration,
+    /// What it cost the operator.
+    spent: Duration,
+    /// For each.
+    writes: f64,
+    servers: usize,
+}
+
+impl Burst {
+    async fn measure(plane: &ControlPlane, operator: &Operator, servers: usize) -> anyhow::Result<Self> {
+        let (before, used_before) = (plane.requests()?.len(), used(operator)?);
+        let took = create(plane, operator, 0, servers, 0).await?;
+        let spent = used(operator)?.saturating_sub(used_before);
+        let writes = writes(&plane.requests()?[before..], servers);
+        Ok(Self { took, spent, writes, servers })
+    }
+}
+
+/// A burst between two yardsticks. A shared machine is not equally fast all the time, and an API server that holds more is
+/// slower.
+struct Run {
+    before: Duration,
+    burst: Burst,
+    after: Duration,
+}
+
+impl Run {
+    /// How much of the bound is reached if [`NOOPS`] writes take as long as this.
+    fn part(&self, yardstick: Duration) -> f64 {
+        let bound = per_second(NOOPS, yardstick) / self.burst.writes;
+        per_second(self.burst.servers, self.burst.took) / bound
+    }
+
+    /// By the mean of both.
+    fn of_the_bound(&self) -> f64 {
+        self.part((self.before + self.after) / 2)
+    }
+}
+
+fn rates_table(report: &mut Report, servers: usize, runs: &[Run]) -> anyhow::Result<()> {
+    let median = |value: &dyn Fn(&Run) -> f64| {
+        let mut all: Vec<f64> = runs.iter().map(value).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or_default()
+    };
+    writeln!(
+        report.text,
+        "| writes that change nothing, {TOGETHER} at once, before and afterwards | {servers} creates until all run | writes \
+         for each, ours and others' | processor time of the operator for each | of the bound | by the first yardstick alone \
+         |\n|--:|--:|--:|--:|--:|--:|"
+    )?;
+    for run in runs {
+        let Burst { took, spent, writes, .. } = run.burst;
+        let [before, after] = [run.before, run.after].map(|took| per_second(NOOPS, took));
+        writeln!(
+            report.text,
+            "| {before:.0}/s, {after:.0}/s | {:.1}/s | {writes:.1} | {:.1} ms | {:.2} | {:.2} |",
+            per_second(servers, took),
+            spent.as_secs_f64() * 1_000.0 / servers as f64,
+            run.of_the_bound(),
+            run.part(run.before),
+        )?;
+    }
+    let part = median(&Run::of_the_bound);
+    writeln!(
+        report.text,
+        "\nOf the bound: {part:.2} (goal: ≥ {LEAST_PART}), the median of {} runs; by the first yardstick alone {:.2}.\n",
+        runs.len(),
+        median(&|run| run.part(run.before))
+    )?;
+    report.goal(part >= LEAST_PART, || format!("{part:.2} of the bound, not {LEAST_PART}"));
+    Ok(())
 }
 
 /// What the operator takes with so many servers: right after they were made, at rest, and after its restart.
@@ -275,4 +352,13 @@ pub(crate) fn memory(operator: &Operator) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has memory")?;
     Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? << 10)
+}
+
+/// The CPU it has used so far.
+pub(crate) fn used(operator: &Operator) -> anyhow::Result<Duration> {
+    let pid = operator.child.id().context("the operator runs")?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, rest) = stat.rsplit_once(')').context("a process has a name")?;
+    let ticks: u64 = rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
+    Ok(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second()))
 }

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Api, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -17,7 +16,7 @@ use odc_tests::{ControlPlane, with_control_plane};
 use serde_json::json;
 
 use crate::Report;
-use crate::operator::{TOGETHER, memory, mib, users_are_ready};
+use crate::operator::{TOGETHER, memory, mib, used, users_are_ready};
 
 const TEAMS: usize = 12;
 /// So few that the queue is long and the last ones hardly count.
@@ -172,13 +171,4 @@ async fn planning(operator: &Operator) -> anyhow::Result<Option<f64>> {
     let line =
         metrics.lines().find_map(|line| line.strip_prefix(PLANNING)?.trim_start_matches("_total").strip_prefix(' '));
     Ok(line.map(|value| value.trim().parse()).transpose()?)
-}
-
-/// The CPU it has used so far.
-fn used(operator: &Operator) -> anyhow::Result<Duration> {
-    let pid = operator.child.id().context("the operator runs")?;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, rest) = stat.rsplit_once(')').context("a process has a name")?;
-    let ticks: u64 = rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
-    Ok(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second()))
 }

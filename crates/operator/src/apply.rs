@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
+use k8s_openapi::api::core::v1 as k8s;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use odc_core::object::{Kind, Object};
 use odc_core::plan::{Target, Write};
 use odc_core::seen;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::cache::Cache;
@@ -160,7 +162,7 @@ fn remember(ctx: &Context, kind: Kind, stored: &Value, lists: u64) {
     let (key, version) = ((text("namespace"), text("name")), version(stored));
     match kind {
         Kind::Pod => {
-            if let Ok(pod) = serde_json::from_value(stored.clone()) {
+            if let Ok(pod) = k8s::Pod::deserialize(stored) {
                 ctx.cluster.pods.insert_own(key, seen::Pod::of(&pod), version, lists);
             }
         }

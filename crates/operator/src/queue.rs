@@ -32,8 +32,9 @@ use unsure::Unsure;
 
 const NAME: &str = "queue";
 /// Passes are at least so far apart, and twice as long as it takes to decide: what changes meanwhile is decided together,
-/// and a large cluster spends no more than a third of the time with it.
-const PACE: Duration = Duration::from_millis(10);
+/// and a large cluster spends no more than a third of the time with it. Who comes alone waits for nothing; where many come
+/// at once each pass looks at all of them.
+const PACE: Duration = Duration::from_millis(100);
 /// Writes under way at once.
 const TOGETHER: usize = 32;
 /// Writes of one pass: more would be decided long before they are written.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, Patch, PatchParams};
+use kube::core::object::HasStatus;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter as Who};
 use kube::{Client, Resource, ResourceExt};
 use odc_core::plan;
@@ -87,7 +88,8 @@ impl Manager {
 /// what should not be there is taken away.
 pub async fn status<K>(ctx: &Context, object: &K, status: Value, manager: Manager) -> Result<K, Error>
 where
-    K: Resource<DynamicType = ()> + ResourceExt + Clone + DeserializeOwned + Serialize + Debug + Copied,
+    K: Resource<DynamicType = ()> + ResourceExt + HasStatus<Status: Serialize>,
+    K: Clone + DeserializeOwned + Debug + Copied,
     Api<K>: Scoped<K>,
 {
     ctx.may_write()?;
@@ -123,12 +125,12 @@ where
 }
 
 /// The fields of a driver's part that are stored and should not be, as a patch that takes them away.
-fn surplus<K: Serialize>(stored: &K, wanted: &Value, manager: Manager) -> Option<Value> {
+fn surplus<K: HasStatus<Status: Serialize>>(stored: &K, wanted: &Value, manager: Manager) -> Option<Value> {
     if manager == Manager::Queue {
         return None;
     }
-    let stored = serde_json::to_value(stored).ok()?;
-    let fields = stored["status"].as_object()?;
+    let stored = serde_json::to_value(stored.status()?).ok()?;
+    let fields = stored.as_object()?;
     let gone = fields.keys().filter(|field| wanted.get(field).is_none() && !OF_THE_QUEUE.contains(&field.as_str()));
     let gone: serde_json::Map<String, Value> = gone.map(|field| (field.clone(), Value::Null)).collect();
     (!gone.is_empty()).then_some(Value::Object(gone))

@@ -87,7 +87,7 @@ fn no_rule_computes_an_amount_from_any_text() {
 /// [`crate::check`] knows these and no others, so that nothing the API server checks goes unchecked there.
 #[test]
 fn no_keyword_is_used_that_the_checker_does_not_know() {
-    const KNOWN: [&str; 20] = [
+    const KNOWN: [&str; 21] = [
         "additionalProperties",
         "default",
         "description",
@@ -107,6 +107,7 @@ fn no_keyword_is_used_that_the_checker_does_not_know() {
         "x-kubernetes-int-or-string",
         "x-kubernetes-list-map-keys",
         "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
         "x-kubernetes-validations",
     ];
     each_node(|path, schema| {

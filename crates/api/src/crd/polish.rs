@@ -9,6 +9,7 @@ pub(super) fn polished(mut crd: CustomResourceDefinition) -> CustomResourceDefin
         if let Some(schema) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             schema.title = None;
             polish(schema);
+            own_as_a_whole(schema);
             declare_name(schema);
         }
     }
@@ -20,6 +21,21 @@ fn declare_name(schema: &mut JSONSchemaProps) {
     let typed = |kind: &str| JSONSchemaProps { type_: Some(kind.into()), ..JSONSchemaProps::default() };
     let metadata = JSONSchemaProps { properties: Some([("name".into(), typed("string"))].into()), ..typed("object") };
     schema.properties.get_or_insert_default().insert("metadata".into(), metadata);
+}
+
+/// Each part of a status has one writer, so who owns it is kept of the part and not of every field in it: half of what is
+/// stored of a server would be that, and the API server would go through all of it at each write.
+fn own_as_a_whole(schema: &mut JSONSchemaProps) {
+    let status = schema.properties.iter_mut().filter_map(|properties| properties.get_mut("status"));
+    for part in status.flat_map(|status| &mut status.properties).flat_map(|parts| parts.values_mut()) {
+        let whole = match &mut part.items {
+            Some(JSONSchemaPropsOrArray::Schema(item)) => item,
+            Some(JSONSchemaPropsOrArray::Schemas(_)) | None => part,
+        };
+        if whole.type_.as_deref() == Some("object") {
+            whole.x_kubernetes_map_type = Some("atomic".into());
+        }
+    }
 }
 
 fn polish(schema: &mut JSONSchemaProps) {

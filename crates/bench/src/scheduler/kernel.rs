@@ -18,8 +18,6 @@ const SIZES: [u32; 4] = [100, 500, 1_000, 5_000];
 const ROUNDS: u32 = 5;
 /// Of plans that take so long fewer will do.
 const ENOUGH: Duration = Duration::from_secs(20);
-/// Servers that leave between two plans.
-const LEAVE: usize = 64;
 /// Seconds from one plan to the next.
 const BETWEEN: i64 = 60;
 /// Goals, where there are few rules: decisions in a second with the most nodes, and how many times as much as with the fewest one may cost there.
@@ -28,7 +26,7 @@ const MOST_GROWTH: f64 = 1.3;
 
 pub(super) fn measure() -> anyhow::Result<Report> {
     let mut report = Report::default();
-    for rules in [Rules::Few, Rules::Quotas, Rules::Preemption] {
+    for rules in [Rules::Few, Rules::Quotas, Rules::Preemption, Rules::LittleLent] {
         table(rules, &mut report)?;
     }
     let [few, many] = [SIZES[0], SIZES[3]].map(|nodes| callgrind::instructions(nodes, PENDING));
@@ -51,9 +49,10 @@ fn table(rules: Rules, report: &mut Report) -> anyhow::Result<()> {
     let kinds = costs.iter().map(|(_, cost)| cost.kinds).max().unwrap_or_default();
     writeln!(
         report.text,
-        "Kernel, {PENDING} pending of {kinds} kinds, 12 teams, gangs among them; {rules}; {LEAVE} servers leave between two \
+        "Kernel, {PENDING} pending of {kinds} kinds, 12 teams; {rules}; {} servers leave between two \
          plans.\n\n| nodes | running | asked to leave | CPU ms per plan | decisions/s | goal | one event, CPU µs |\n\
-         |--:|--:|--:|--:|--:|--:|--:|"
+         |--:|--:|--:|--:|--:|--:|--:|",
+        rules.leave()
     )?;
     let checked = rules == Rules::Few;
     let (mut first, mut last) = (None, 0.0);
@@ -115,7 +114,7 @@ fn of(rules: Rules, nodes: u32, pending: u32, rounds: u32, worked: fn() -> Durat
         done = round;
         let now = i64::from(round) * BETWEEN;
         let begun = worked();
-        for _ in 0..LEAVE.min(life.running.len()) {
+        for _ in 0..rules.leave().min(life.running.len()) {
             let at = usize::try_from(dice.roll(u64::try_from(life.running.len()).unwrap_or(1))).unwrap_or_default();
             world.apply(Event::ServerGone(life.running.swap_remove(at)), policy.half_life, now);
             events += 1;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::event::Server;
 use super::order::{Shares, Turn};
 use super::plan::{Choice, Plan, Stop};
-use super::preempt::{Asked, Claim};
+use super::preempt::{Asked, Claim, Kind};
 use super::quota::Draft;
 use super::resume::Paused;
 use super::steps::Steps;
@@ -69,6 +69,9 @@ pub(super) struct Pass<'w> {
     /// What stopped a server of each kind, and for how long it would have stayed. Room only shrinks in a look, so this
     /// stops everybody of the kind who stays as long.
     pub stopped: Vec<Option<(i64, Stop)>>,
+    /// Who found nobody to ask to leave, and for how long it would have stayed: nor does anybody of its kind who stays as
+    /// long. What is granted in a look is within quotas, so it gives nobody a right.
+    pub nobody: BTreeMap<Kind, i64>,
     /// The look in which somebody was asked to leave last.
     pub paused: Option<Paused>,
 }
@@ -179,6 +182,7 @@ impl<'w> Pass<'w> {
             passed: 0,
             toll: 0,
             stopped,
+            nobody: BTreeMap::new(),
             paused: None,
         }
     }
@@ -458,6 +462,7 @@ impl<'w> Pass<'w> {
         books.look_ahead_like(self.world, &self.draft);
         self.draft = books.clone();
         self.stopped.iter_mut().for_each(|stopped| *stopped = None);
+        self.nobody.clear();
     }
 
     /// Where and when a server was to start so far.

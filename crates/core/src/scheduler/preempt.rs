@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use odc_api::v1alpha1::Priority;
+
 use super::event::Ask;
 use super::excess::Limited;
 use super::order::Right;
@@ -46,6 +48,22 @@ pub(super) struct Asked {
     limits: BTreeMap<u32, i64>,
 }
 
+/// Those who may ask the same servers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Kind {
+    shape: u32,
+    team: Option<u32>,
+    priority: Priority,
+    flavor: String,
+}
+
+impl Kind {
+    pub fn of(entry: &Entry) -> Self {
+        let (priority, flavor) = (entry.server.priority, entry.server.flavor.clone());
+        Self { shape: entry.shape, team: entry.team, priority, flavor }
+    }
+}
+
 /// Claims can come and go; where they do so for ever nobody else is asked.
 const MOST_ABANDONED: usize = 1_000;
 /// For claims a plan may look again at so many times as many servers as wait.
@@ -55,7 +73,7 @@ const FEW: usize = 10_000;
 
 impl Pass<'_> {
     /// Whom a server can ask to leave, if that is sooner than what it would get otherwise.
-    pub(super) fn claim(&self, at: u32, span: i64, otherwise: Option<i64>) -> Option<Claim> {
+    pub(super) fn claim(&mut self, at: u32, span: i64, otherwise: Option<i64>) -> Option<Claim> {
         let free_at = self.all_gone();
         let asked = self.given_up.contains(&at) || self.claims.iter().any(|claim| claim.by == at);
         if self.world.preemptible.is_empty()
@@ -67,7 +85,17 @@ impl Pass<'_> {
             return None;
         }
         let entry = self.world.entry(at).filter(|entry| !entry.server.barred)?;
-        let victims = self.victims_for(entry, span, free_at)?.into_iter();
+        let kind = Kind::of(entry);
+        if self.nobody.get(&kind).is_some_and(|least| span >= *least) {
+            return None;
+        }
+        let Some(victims) = self.victims_for(entry, span, free_at) else {
+            if entry.server.unfit.is_empty() {
+                self.nobody.insert(kind, span);
+            }
+            return None;
+        };
+        let victims = victims.into_iter();
         let victim = |(server, right)| Victim { server, right, end: self.world.entry(server).and_then(|one| one.end) };
         let victims = victims.map(victim).collect();
         let planned = self.planned.iter().map(|(server, slot)| (*server, slot.start));
@@ -327,7 +355,6 @@ mod tests {
     use super::super::fixtures::server;
     use super::super::{Policy, World};
     use super::*;
-    use odc_api::v1alpha1::Priority;
 
     const NOW: i64 = 3_600;
     const VICTIMS: i64 = 300;
@@ -380,9 +407,19 @@ mod tests {
         assert_eq!((&second.preemptions, &second.waits), (&Vec::new(), &plan.waits));
     }
 
-    /// Servers of two teams on a node with 8 devices and 200 cores: who runs, by id, devices and cores, all of team `a`; and
-    /// what `b` asks for. Gives who is asked to leave, and by which right.
-    fn asked(a: Limits, runs: &[(&str, i64, i64)], (devices, cores): (i64, i64)) -> Vec<(String, Right)> {
+    /// Servers on a node with 8 devices and 200 cores: who runs, by id, devices and cores, all of team `a`; and what `b` asks
+    /// for. Gives who is asked to leave, and by which right.
+    fn asked(a: Limits, runs: &[(&str, i64, i64)], what: (i64, i64)) -> Vec<(String, Right)> {
+        let runs: Vec<_> = runs.iter().map(|(id, devices, cores)| ("a", *id, *devices, *cores)).collect();
+        asked_of(&[("a", a)], &runs, what)
+    }
+
+    /// The same of several teams.
+    fn asked_of(
+        teams: &[(&str, Limits)],
+        runs: &[(&str, &str, i64, i64)],
+        (devices, cores): (i64, i64),
+    ) -> Vec<(String, Right)> {
         let policy = Policy::default();
         let mut world = World::new();
         let mut tell = |event| world.apply(event, policy.half_life, NOW);
@@ -397,11 +434,11 @@ mod tests {
         (capacity.cpu, capacity.pods) = (200_000, 100);
         tell(Event::Node(Node { name: "n1".into(), capacity, ..Node::default() }));
         let b = Limits { devices: Some(8), cpu: Some(200 * 1_000_000_000), ..Limits::default() };
-        for (name, limits) in [("a", a), ("b", b)] {
+        for (name, limits) in teams.iter().cloned().chain([("b", b)]) {
             tell(Event::Team(Account { name: name.into(), limits, ..Account::default() }));
         }
-        for (id, devices, cores) in runs {
-            let mut one = Server { preemptible: true, ..made(id, "a", *devices, *cores) };
+        for (team, id, devices, cores) in runs {
+            let mut one = Server { preemptible: true, ..made(id, team, *devices, *cores) };
             let on = vec![("n1".to_owned(), one.ask.each.clone())];
             one.state = State::Running(Running { on, since: 0, end: None, leaving: false });
             tell(Event::Server(Box::new(one)));
@@ -420,6 +457,27 @@ mod tests {
         assert_eq!(asked(cores(8), &[("lent", 1, 190)], (1, 20)), [("lent".into(), Right::Quota)]);
         // They are its own.
         assert_eq!(asked(cores(190), &[("own", 1, 190)], (1, 20)), []);
+    }
+
+    #[test]
+    fn it_counts_what_is_missing_in_the_end() {
+        let limits = |devices, cores: i128| Limits {
+            devices: Some(devices),
+            cpu: Some(cores * 1_000_000_000),
+            ..Limits::default()
+        };
+        let teams = [("a", limits(4, 8)), ("c", limits(0, 0))];
+        // The first borrows cores only, and the second everything.
+        let runs = [("a", "x", 4, 40), ("c", "y", 4, 160)];
+        // Cores are missing at first, but not when the second is gone; then the first would lose devices of its own.
+        assert_eq!(asked_of(&teams, &runs, (8, 100)), []);
+        assert_eq!(asked_of(&teams, &runs, (4, 100)), [("y".into(), Right::Quota)]);
+        // Its cores are missing, too.
+        assert_eq!(asked_of(&teams, &runs, (8, 180)).len(), 2);
+        // The last has what is missing, and need not leave as long as the first seems to be enough.
+        let runs = [("a", "x", 2, 40), ("c", "y", 2, 160), ("c", "z1", 2, 0), ("c", "z2", 2, 0)];
+        let who: Vec<String> = asked_of(&teams, &runs, (6, 100)).into_iter().map(|(id, _)| id).collect();
+        assert_eq!(who, ["y", "z1", "z2"]);
     }
 
     #[test]

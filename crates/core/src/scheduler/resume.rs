@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::pass::{Granted, Look, Pass, Slot};
 use super::plan::Stop;
+use super::preempt::Kind;
 use super::quota::Draft;
 use super::steps::Steps;
 use crate::amounts::Amounts;
@@ -21,6 +22,7 @@ pub(super) struct Paused {
     blocking: BTreeMap<u32, Vec<u32>>,
     blocked: BTreeSet<u32>,
     stopped: Vec<Option<(i64, Stop)>>,
+    nobody: BTreeMap<Kind, i64>,
     /// What was granted since the look began.
     granted: Vec<Granted>,
 }
@@ -41,6 +43,7 @@ impl Pass<'_> {
             blocking: std::mem::take(&mut self.blocking),
             blocked: std::mem::take(&mut self.blocked),
             stopped: std::mem::replace(&mut self.stopped, stopped),
+            nobody: std::mem::take(&mut self.nobody),
             granted,
         });
     }
@@ -56,13 +59,13 @@ impl Pass<'_> {
     /// The look that goes on, if there is one.
     pub(super) fn resume(&mut self) -> Option<Look> {
         let paused = self.paused.take_if(|paused| paused.in_vain)?;
-        let Paused { look, draft, kept, planned, blocking, blocked, stopped, granted, .. } = paused;
+        let Paused { look, draft, kept, planned, blocking, blocked, stopped, nobody, granted, .. } = paused;
         for granted in granted {
             self.put(&granted);
             self.granted.push(granted);
         }
         (self.draft, self.kept, self.planned) = (draft, kept, planned);
-        (self.blocking, self.blocked, self.stopped) = (blocking, blocked, stopped);
+        (self.blocking, self.blocked, self.stopped, self.nobody) = (blocking, blocked, stopped, nobody);
         Some(look)
     }
 }

@@ -32,6 +32,8 @@ struct Leaver<'w> {
     server: u32,
     entry: &'w Entry,
     right: Right,
+    /// What the node has too little of if it stays.
+    lacks: Lacks,
 }
 
 /// Those who leave by their ids, as numbers say nothing.
@@ -63,6 +65,28 @@ impl Price {
         let came = victims.iter().map(|(_, entry)| since(entry)).max().unwrap_or(0);
         Self { victims: 1, devices, came: Reverse(came), name: place.name.clone() }
     }
+}
+
+impl Leaver<'_> {
+    fn leaves(&self, place: &Place, outlook: &mut Steps<Amounts>, from: i64) {
+        self.change(place, outlook, from, Amounts::add);
+    }
+
+    fn stays(&self, place: &Place, outlook: &mut Steps<Amounts>, from: i64) {
+        self.change(place, outlook, from, Amounts::take);
+    }
+
+    fn change(&self, place: &Place, outlook: &mut Steps<Amounts>, from: i64, how: fn(&mut Amounts, &Amounts)) {
+        if let Some((_, here)) = place.servers().find(|(server, _)| *server == self.server) {
+            outlook.change(from, self.entry.end.unwrap_or(i64::MAX), |free| how(free, here));
+        }
+    }
+}
+
+/// What a node has too little of for a server.
+fn missing(outlook: &Steps<Amounts>, claimant: &Entry, free_at: i64, span: i64) -> Option<Lacks> {
+    let ask = &claimant.server.ask;
+    outlook.misfit(free_at, span, |free| free.holds(&ask.each)).map(|free| Lacks::of(free, ask))
 }
 
 fn since(entry: &Entry) -> i64 {
@@ -205,37 +229,55 @@ impl Pass<'_> {
         firsts.into_iter().find_map(|first| self.leave_in_turn(claimant, candidate, first, time).ok())
     }
 
-    /// Who must leave a node, each only if the others are not enough, and by a right that it had when those before it in the
-    /// turn were to leave. The turn begins with the `first` of its servers; the others follow as always. If they are not
-    /// enough, which were passed over.
+    /// Who must leave a node, each only if the others are not enough, and by a right to what would be missing if it stayed.
+    /// The turn begins with the `first` of its servers; the others follow as always. If they are not enough, which were
+    /// passed over.
     fn leave_in_turn<'w>(
+        &self,
+        claimant: &Entry,
+        candidate: &Candidate<'w>,
+        first: usize,
+        time: (i64, i64),
+    ) -> Result<Vec<Leaver<'w>>, Vec<usize>> {
+        let mut spared = BTreeSet::new();
+        for _ in 0..TRIES {
+            let (mut who, outlook) = self.enough(claimant, candidate, first, &spared, time)?;
+            let Some(without_right) = self.judge(claimant, candidate.place, &mut who, outlook, time) else {
+                return Ok(who);
+            };
+            spared.insert(without_right);
+        }
+        Err(Vec::new())
+    }
+
+    /// Who of a node is enough, in turn, and what the node has when they are gone. Each has a right to what is missing when
+    /// its turn comes; but if it is not among the spared it may turn out that this others give back who come later.
+    fn enough<'w>(
         &self,
         claimant: &Entry,
         Candidate { node, place, victims, .. }: &Candidate<'w>,
         first: usize,
+        spared: &BTreeSet<u32>,
         (free_at, span): (i64, i64),
-    ) -> Result<Vec<Leaver<'w>>, Vec<usize>> {
-        let ask = &claimant.server.ask;
+    ) -> Result<(Vec<Leaver<'w>>, Steps<Amounts>), Vec<usize>> {
         // Beside what is kept for those ahead.
         let mut outlook = self.kept.get(node).cloned().unwrap_or_else(|| place.outlook());
-        let missing = |outlook: &Steps<Amounts>| {
-            outlook.misfit(free_at, span, |free| free.holds(&ask.each)).map(|free| Lacks::of(free, ask))
-        };
+        let missing = |outlook: &Steps<Amounts>| missing(outlook, claimant, free_at, span);
         let (mut who, mut asking, mut passed_over) = (Vec::new(), Asking::default(), Vec::new());
         let others = victims.iter().enumerate().filter(|(number, _)| *number != first);
         let turn = victims.iter().enumerate().skip(first).take(1).chain(others);
         for (number, (server, entry)) in turn.map(|(number, victim)| (number, *victim)) {
             let Some(lacks) = missing(&outlook) else { break };
             asking.lacks = lacks;
-            let Some(right) = self.right(claimant, entry, &asking) else {
+            let right = self.right(claimant, entry, &asking).filter(|_| !spared.contains(&server));
+            let Some(right) = right else {
                 passed_over.push(number);
                 continue;
             };
-            let here = place.servers().find(|(other, _)| *other == server).map(|(_, what)| what.clone());
-            let here = here.unwrap_or_default();
-            outlook.change(free_at, entry.end.unwrap_or(i64::MAX), |free| free.add(&here));
+            let leaver = Leaver { server, entry, right, lacks };
+            leaver.leaves(place, &mut outlook, free_at);
             asking.also(entry);
-            who.push((Leaver { server, entry, right }, here));
+            who.push(leaver);
         }
         if who.is_empty() || missing(&outlook).is_some() {
             return Err(passed_over);
@@ -243,16 +285,40 @@ impl Pass<'_> {
         // Who came early in the turn may not be needed with those after it. Whoever stays gives nothing back, so the others
         // are asked for no more than before.
         let mut needed = Vec::new();
-        while let Some((leaver, here)) = who.pop() {
-            let end = leaver.entry.end.unwrap_or(i64::MAX);
-            outlook.change(free_at, end, |free| free.take(&here));
+        while let Some(leaver) = who.pop() {
+            leaver.stays(place, &mut outlook, free_at);
             if missing(&outlook).is_some() {
-                outlook.change(free_at, end, |free| free.add(&here));
+                leaver.leaves(place, &mut outlook, free_at);
                 needed.push(leaver);
             }
         }
         needed.reverse();
-        Ok(needed)
+        Ok((needed, outlook))
+    }
+
+    /// By which right each must leave, now that it is known who else does. Gives one that has none: what is missing without
+    /// it is its own.
+    fn judge(
+        &self,
+        claimant: &Entry,
+        place: &Place,
+        who: &mut [Leaver<'_>],
+        mut outlook: Steps<Amounts>,
+        (free_at, span): (i64, i64),
+    ) -> Option<u32> {
+        let mut asking = Asking::default();
+        for leaver in who {
+            leaver.stays(place, &mut outlook, free_at);
+            if let Some(lacks) = missing(&outlook, claimant, free_at, span) {
+                leaver.lacks = lacks;
+            }
+            leaver.leaves(place, &mut outlook, free_at);
+            asking.lacks = leaver.lacks;
+            let Some(right) = self.right(claimant, leaver.entry, &asking) else { return Some(leaver.server) };
+            leaver.right = right;
+            asking.also(leaver.entry);
+        }
+        None
     }
 
     /// The first node with somebody who may not be asked besides those of the nodes before it.
@@ -264,6 +330,7 @@ impl Pass<'_> {
                 if !asked.insert(leaver.server) {
                     return true;
                 }
+                asking.lacks = leaver.lacks;
                 let may = self.right(claimant, leaver.entry, &asking).is_some();
                 asking.also(leaver.entry);
                 may
@@ -280,6 +347,7 @@ mod tests {
 
     use super::super::event::{Account, Event, Limits, Node, Running, Server, State};
     use super::super::fixtures::server;
+    use super::super::preempt::Kind;
     use super::super::{Policy, World};
     use super::*;
 
@@ -361,6 +429,9 @@ mod tests {
         for entry in pass.order.iter().filter_map(|at| pass.world.entry(*at)) {
             let fast = pass.victims_for(entry, entry.server.span(), free_at);
             prop_assert_eq!(&fast, &plainly(pass, entry, entry.server.span(), free_at));
+            // Where one of its kind found nobody there is nobody.
+            let least = pass.nobody.get(&Kind::of(entry));
+            prop_assert!(fast.is_none() || least.is_none_or(|least| entry.server.span() < *least));
             let Some(who) = fast else { continue };
             found += 1;
             // Nobody asks who fits beside what is kept for others.

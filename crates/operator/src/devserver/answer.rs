@@ -6,6 +6,7 @@ use odc_api::v1alpha1::DevServer;
 use odc_core::devserver::build::{self, Keys};
 use odc_core::devserver::{Question, SecretSeen};
 use odc_core::object::Kind;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -64,7 +65,7 @@ const HOST_KEY: &str = "host_key.pub";
 
 /// The Secret as it is stored tells which host key counts: ours, or that of an earlier attempt whose answer was lost.
 pub fn learn_secret(ctx: &Context, uid: &str, stored: &Value) {
-    let Ok(secret) = serde_json::from_value::<Secret>(stored.clone()) else { return };
+    let Ok(secret) = Secret::deserialize(stored) else { return };
     let key = secret.data.as_ref().and_then(|data| data.get(HOST_KEY));
     if let Some(key) = key.and_then(|key| String::from_utf8(key.0.clone()).ok()) {
         ctx.hints.change(uid, |hint| hint.secret = SecretSeen::There(key));

@@ -24,14 +24,33 @@ pub(super) enum Rules {
     Quotas,
     /// And servers that may be asked to leave, for whom teams borrow.
     Preemption,
+    /// Everything is in use by one team's small servers, which may be asked to leave, and that team borrows half a node; all
+    /// others want whole nodes, so nobody can be asked anywhere.
+    LittleLent,
+}
+
+impl Rules {
+    /// How many servers leave between two plans. Where little is lent even one would be what is lent.
+    pub const fn leave(self) -> usize {
+        if matches!(self, Self::LittleLent) { 0 } else { 64 }
+    }
+
+    const fn has_flavors(self) -> bool {
+        matches!(self, Self::Quotas | Self::Preemption)
+    }
 }
 
 impl std::fmt::Display for Rules {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Few => "without quotas",
-            Self::Quotas => "with flavors, quotas by flavor and bookings",
-            Self::Preemption => "with flavors, quotas by flavor, bookings, borrowing and preemptible servers",
+            Self::Few => "gangs among them; without quotas",
+            Self::Quotas => "gangs among them; with flavors, quotas by flavor and bookings",
+            Self::Preemption => {
+                "gangs among them; with flavors, quotas by flavor, bookings, borrowing and preemptible servers"
+            }
+            Self::LittleLent => {
+                "whole nodes asked for; with preemptible servers everywhere, of which too few may be asked to leave"
+            }
         })
     }
 }
@@ -72,8 +91,12 @@ pub(super) fn make(rules: Rules, nodes: u32, pending: u32, policy: &Policy, dice
         let mut labels: BTreeMap<_, _> = [("zone".to_owned(), format!("z{}", number / 4 % 4))].into();
         labels.insert("model".to_owned(), flavor.name.to_owned());
         tell(Event::Node(Node { name: name.clone(), labels, capacity, ..Node::default() }));
-        for part in 0..4_u32 {
-            let mut server = server(&format!("run-{number}-{part}"), rules, flavor, (2, 1), dice);
+        let size = if rules == Rules::LittleLent { 1 } else { 2 };
+        for part in 0..PER_NODE / size {
+            let mut server = server(&format!("run-{number}-{part}"), rules, flavor, (size, 1), dice);
+            if rules == Rules::LittleLent {
+                (server.team, server.preemptible) = (Some("team-0".to_owned()), true);
+            }
             let on = vec![(name.clone(), server.ask.each.clone())];
             let end = Some(10_000 + dice.number(1_000_000));
             // Long enough ago that it may be asked to leave.
@@ -86,8 +109,13 @@ pub(super) fn make(rules: Rules, nodes: u32, pending: u32, policy: &Policy, dice
     for number in 0..pending {
         let (devices, gang) = (*dice.pick(&[1, 2, 4, 8]).unwrap_or(&1), dice.roll(20) == 0);
         let size = (devices, if gang { 2 } else { 1 });
-        let server = server(&format!("wait-{number:05}"), rules, flavor(rules, dice.roll(4)), size, dice);
-        let server = if rules == Rules::Few { server } else { choosy(server, dice) };
+        let size = if rules == Rules::LittleLent { (PER_NODE, 1) } else { size };
+        let mut server = server(&format!("wait-{number:05}"), rules, flavor(rules, dice.roll(4)), size, dice);
+        match rules {
+            Rules::Few => {}
+            Rules::Quotas | Rules::Preemption => choose(&mut server, dice),
+            Rules::LittleLent => server.team = Some(format!("team-{}", 1 + dice.roll(u64::from(TEAMS) - 1))),
+        }
         kinds.insert(format!("{:?}", server.ask));
         tell(Event::Server(Box::new(server)));
     }
@@ -95,7 +123,7 @@ pub(super) fn make(rules: Rules, nodes: u32, pending: u32, policy: &Policy, dice
 }
 
 fn flavor(rules: Rules, number: u64) -> &'static Flavor {
-    let at = if rules == Rules::Few { 2 } else { number % 4 };
+    let at = if rules.has_flavors() { number % 4 } else { 2 };
     usize::try_from(at).ok().and_then(|at| FLAVORS.get(at)).unwrap_or(&FLAVORS[0])
 }
 
@@ -103,7 +131,7 @@ fn server(id: &str, rules: Rules, flavor: &Flavor, (devices, nodes): (i64, u32),
     let mut each = Amounts::default().with_device("gpu", devices);
     (each.cpu, each.memory, each.pods) = (flavor.cpu * 1_000 * devices, flavor.memory * GIBIBYTE * devices, 1);
     let topology = (nodes > 1).then(|| "zone".to_owned());
-    let selector = (rules != Rules::Few).then(|| ("model".to_owned(), flavor.name.to_owned()));
+    let selector = rules.has_flavors().then(|| ("model".to_owned(), flavor.name.to_owned()));
     let selector = selector.into_iter().collect();
     let user = dice.roll(USERS.into());
     Server {
@@ -127,23 +155,32 @@ fn server(id: &str, rules: Rules, flavor: &Flavor, (devices, nodes): (i64, u32),
 }
 
 /// Some want to be in one zone, and some at a time of their own.
-fn choosy(mut server: Server, dice: &mut Dice) -> Server {
+fn choose(server: &mut Server, dice: &mut Dice) {
     if dice.roll(5) == 0 {
         server.ask.selector.insert("zone".to_owned(), format!("z{}", dice.roll(4)));
     }
     if dice.roll(BOOKINGS) == 0 {
         server.not_before = Some(3_600 + dice.number(7 * 24 * 3_600));
     }
-    server
 }
 
 /// Teams may hold the devices of the cluster among them, half as many more if others do not use theirs, and at most half of
 /// their devices in one flavor; a user may hold a quarter of the team's. Every tenth user may only have a hundred servers.
+/// Where little is lent, one team may hold nearly all of them.
 fn accounts(rules: Rules, nodes: u32) -> Vec<Event> {
+    let devices = i64::from(nodes) * PER_NODE;
     if rules == Rules::Few {
         return Vec::new();
     }
-    let share = (i64::from(nodes) * PER_NODE / i64::from(TEAMS)).max(PER_NODE);
+    if rules == Rules::LittleLent {
+        let team = |number: u32| {
+            let own = if number == 0 { devices - PER_NODE / 2 } else { devices };
+            let limits = Limits { devices: Some(own), ..Limits::default() };
+            Event::Team(Account { name: format!("team-{number}"), limits, ..Account::default() })
+        };
+        return (0..TEAMS).map(team).collect();
+    }
+    let share = (devices / i64::from(TEAMS)).max(PER_NODE);
     let team = |team: u32| {
         let flavors = FLAVORS.iter().map(|flavor| (flavor.name.to_owned(), share / 2)).collect();
         let cpu = Some(i128::from(share) * 16_000_000_000);
