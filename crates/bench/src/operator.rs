@@ -68,7 +68,9 @@ async fn alone(plane: &ControlPlane, servers: usize) -> anyhow::Result<Run> {
     let directory = tempfile::tempdir()?;
     let before = yardstick(plane).await?;
     let mut operator = start(plane, directory.path()).await?;
+    at_rest(&operator).await?;
     let burst = Burst::measure(plane, &operator, servers).await?;
+    at_rest(&operator).await?;
     operator.kill().await?;
     Ok(Run { before, burst, after: noops(plane).await? })
 }
@@ -127,7 +129,7 @@ fn rates_table(report: &mut Report, servers: usize, runs: &[Run]) -> anyhow::Res
     };
     writeln!(
         report.text,
-        "| writes that change nothing, {TOGETHER} at once, before and afterwards | {servers} creates until all run | writes \
+        "| writes that change nothing, {TOGETHER} at once, before and afterwards | {servers} creates until all run, in a second | writes \
          for each, ours and others' | processor time of the operator for each | of the bound | by the first yardstick alone \
          |\n|--:|--:|--:|--:|--:|--:|"
     )?;

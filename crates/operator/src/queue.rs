@@ -32,8 +32,8 @@ use unsure::Unsure;
 
 const NAME: &str = "queue";
 /// Passes are at least so far apart, and twice as long as it takes to decide: what changes meanwhile is decided together,
-/// and a large cluster spends no more than a third of the time with it. Who comes alone waits for nothing; where many come
-/// at once each pass looks at all of them.
+/// and a large cluster spends no more than a third of the time with it. Who comes after a quiet moment waits for
+/// nothing; where many come at once each pass looks at all of them.
 const PACE: Duration = Duration::from_millis(100);
 /// Writes under way at once.
 const TOGETHER: usize = 32;

@@ -61,8 +61,12 @@ fn table(rules: Rules, report: &mut Report) -> anyhow::Result<()> {
         last = decisions as f64 / plans.as_secs_f64();
         first = first.or(Some(last));
         let goal = if checked && nodes == SIZES[3] { format!("≥ {LEAST_RATE}") } else { String::new() };
-        let (plan, event) = (plans.as_secs_f64() * 1e3 / f64::from(rounds), event.as_secs_f64() * 1e6);
-        writeln!(report.text, "| {nodes} | {running} | {asked} | {plan:.1} | {last:.0} | {goal} | {event:.1} |")?;
+        let plan = plans.as_secs_f64() * 1e3 / f64::from(rounds);
+        let event = event.map_or_else(|| "-".to_owned(), |event| format!("{:.1}", event.as_secs_f64() * 1e6));
+        writeln!(report.text, "| {nodes} | {running} | {asked} | {plan:.1} | {last:.0} | {goal} | {event} |")?;
+        // Else something else is measured than the table says.
+        let dead_ends = rules != Rules::LittleLent || asked == 0;
+        report.goal(dead_ends, || format!("{asked} asked to leave at {nodes} nodes, {rules}"));
     }
     let (few, many, growth) = (SIZES[0], SIZES[3], first.unwrap_or(last) / last);
     let goal = if checked { format!(" (goal: ≤ {MOST_GROWTH})") } else { String::new() };
@@ -90,8 +94,8 @@ struct Cost {
     rounds: u32,
     plans: Duration,
     decisions: u64,
-    /// Of one event.
-    event: Duration,
+    /// Of one event, if there were any.
+    event: Option<Duration>,
     running: usize,
     /// How many gave way to others.
     asked: usize,
@@ -131,7 +135,7 @@ fn of(rules: Rules, nodes: u32, pending: u32, rounds: u32, worked: fn() -> Durat
         life.carry_out(&mut world, &plan, &policy, now);
     }
     let (running, asked) = (life.running.len(), life.asked);
-    Cost { rounds: done, plans: spent, decisions: decided, event: told / events.max(1), running, asked, kinds }
+    Cost { rounds: done, plans: spent, decisions: decided, event: told.checked_div(events), running, asked, kinds }
 }
 
 /// How long this thread has worked: what others do on the machine is not measured.

@@ -59,8 +59,9 @@ impl Place {
         }
     }
 
-    pub fn servers(&self) -> impl Iterator<Item = (u32, &Amounts)> {
-        self.runs.iter().map(|(server, (what, _))| (*server, what))
+    /// What a server takes.
+    pub fn taken_by(&self, server: u32) -> Option<&Amounts> {
+        self.runs.get(&server).map(|(what, _)| what)
     }
 
     /// How much of a device would be free at a time at most, if some left: those and all who end by then.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::event::Server;
 use super::order::{Shares, Turn};
 use super::plan::{Choice, Plan, Stop};
-use super::preempt::{Asked, Claim, Kind};
+use super::preempt::{Asked, Askers, Claim};
 use super::quota::Draft;
 use super::resume::Paused;
 use super::steps::Steps;
@@ -69,9 +69,10 @@ pub(super) struct Pass<'w> {
     /// What stopped a server of each kind, and for how long it would have stayed. Room only shrinks in a look, so this
     /// stops everybody of the kind who stays as long.
     pub stopped: Vec<Option<(i64, Stop)>>,
-    /// Who found nobody to ask to leave, and for how long it would have stayed: nor does anybody of its kind who stays as
-    /// long. What is granted in a look is within quotas, so it gives nobody a right.
-    pub nobody: BTreeMap<Kind, i64>,
+    /// Who found nobody to ask to leave, and for how long it would have stayed. Others like it who stay as long need not
+    /// look: what is granted in a look is within quotas, so it gives nobody a right; and if less room did, the first of them
+    /// would take what is made free.
+    pub nobody: BTreeMap<Askers, i64>,
     /// The look in which somebody was asked to leave last.
     pub paused: Option<Paused>,
 }

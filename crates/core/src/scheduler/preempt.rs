@@ -48,19 +48,23 @@ pub(super) struct Asked {
     limits: BTreeMap<u32, i64>,
 }
 
-/// Those who may ask the same servers.
+/// Those who may ask the same servers, and start at the same time if they get what they ask for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Kind {
+pub(super) struct Askers {
     shape: u32,
     team: Option<u32>,
+    /// Of one whose own quota has a say in when it starts.
+    user: Option<u32>,
     priority: Priority,
     flavor: String,
 }
 
-impl Kind {
-    pub fn of(entry: &Entry) -> Self {
+impl Askers {
+    fn of(pass: &Pass<'_>, entry: &Entry) -> Self {
+        let limits = pass.world.users.get(entry.user).map(|purse| &purse.account.limits);
+        let limited = limits.is_some_and(|limits| is_limited(limits) || limits.servers.is_some());
         let (priority, flavor) = (entry.server.priority, entry.server.flavor.clone());
-        Self { shape: entry.shape, team: entry.team, priority, flavor }
+        Self { shape: entry.shape, team: entry.team, user: limited.then_some(entry.user), priority, flavor }
     }
 }
 
@@ -85,16 +89,19 @@ impl Pass<'_> {
             return None;
         }
         let entry = self.world.entry(at).filter(|entry| !entry.server.barred)?;
-        let kind = Kind::of(entry);
-        if self.nobody.get(&kind).is_some_and(|least| span >= *least) {
+        let askers = Askers::of(self, entry);
+        if self.nobody.get(&askers).is_some_and(|least| span >= *least) {
             return None;
         }
         let Some(victims) = self.victims_for(entry, span, free_at) else {
             if entry.server.unfit.is_empty() {
-                self.nobody.insert(kind, span);
+                self.nobody.insert(askers, span);
             }
             return None;
         };
+        if victims.is_empty() {
+            return None;
+        }
         let victims = victims.into_iter();
         let victim = |(server, right)| Victim { server, right, end: self.world.entry(server).and_then(|one| one.end) };
         let victims = victims.map(victim).collect();
@@ -280,7 +287,7 @@ impl Pass<'_> {
 pub(super) struct Asking {
     pub lacks: Lacks,
     /// What those give back who are asked already, by team.
-    back: BTreeMap<u32, Holding>,
+    pub back: BTreeMap<u32, Holding>,
 }
 
 impl Asking {
@@ -314,6 +321,10 @@ impl Lacks {
             cpu: free.cpu < ask.each.cpu,
             memory: free.memory < ask.each.memory,
         }
+    }
+
+    pub fn or(self, other: Self) -> Self {
+        Self { devices: self.devices || other.devices, cpu: self.cpu || other.cpu, memory: self.memory || other.memory }
     }
 
     fn has(self, what: &Limited) -> bool {
@@ -460,6 +471,20 @@ mod tests {
     }
 
     #[test]
+    fn who_found_nobody_speaks_for_those_who_stay_as_long() {
+        let policy = Policy::default();
+        let mut world = world(&policy);
+        let mut pass = Pass::new(&mut world, &policy, NOW);
+        let asks = |at: &u32| pass.world.entry(*at).is_some_and(|entry| entry.server.id == "asks1");
+        let at = pass.order.iter().copied().find(asks).unwrap();
+        assert!(pass.claim(at, NOW, None).is_some());
+        let askers = Askers::of(&pass, pass.world.entry(at).unwrap());
+        pass.nobody.insert(askers, NOW);
+        assert!(pass.claim(at, NOW, None).is_none());
+        assert!(pass.claim(at, NOW - 1, None).is_some());
+    }
+
+    #[test]
     fn it_counts_what_is_missing_in_the_end() {
         let limits = |devices, cores: i128| Limits {
             devices: Some(devices),
@@ -478,6 +503,10 @@ mod tests {
         let runs = [("a", "x", 2, 40), ("c", "y", 2, 160), ("c", "z1", 2, 0), ("c", "z2", 2, 0)];
         let who: Vec<String> = asked_of(&teams, &runs, (6, 100)).into_iter().map(|(id, _)| id).collect();
         assert_eq!(who, ["y", "z1", "z2"]);
+        // The second gives back all the cores, so that the first is asked for its own; the third does not.
+        let runs = [("a", "x", 4, 60), ("c", "y", 2, 100), ("c", "z", 2, 20)];
+        let who: Vec<String> = asked_of(&teams, &runs, (6, 80)).into_iter().map(|(id, _)| id).collect();
+        assert_eq!(who, ["x", "z"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::pass::{Granted, Look, Pass, Slot};
 use super::plan::Stop;
-use super::preempt::Kind;
+use super::preempt::Askers;
 use super::quota::Draft;
 use super::steps::Steps;
 use crate::amounts::Amounts;
@@ -22,7 +22,7 @@ pub(super) struct Paused {
     blocking: BTreeMap<u32, Vec<u32>>,
     blocked: BTreeSet<u32>,
     stopped: Vec<Option<(i64, Stop)>>,
-    nobody: BTreeMap<Kind, i64>,
+    nobody: BTreeMap<Askers, i64>,
     /// What was granted since the look began.
     granted: Vec<Granted>,
 }

@@ -51,10 +51,15 @@ impl<V: Clone> Steps<V> {
 
     /// The first value in a time that does not do.
     pub fn misfit(&self, from: i64, span: i64, fits: impl Fn(&V) -> bool) -> Option<&V> {
+        self.misfits(from, span, fits).next()
+    }
+
+    /// All values in a time that do not do.
+    pub fn misfits(&self, from: i64, span: i64, fits: impl Fn(&V) -> bool) -> impl Iterator<Item = &V> {
         let until = from.saturating_add(span);
         let first = self.steps.partition_point(|(at, _)| *at <= from).saturating_sub(1);
-        let within = self.steps.iter().skip(first).take_while(|(at, _)| *at <= from || *at < until);
-        within.map(|(_, value)| value).find(|value| !fits(value))
+        let within = self.steps.iter().skip(first).take_while(move |(at, _)| *at <= from || *at < until);
+        within.map(|(_, value)| value).filter(move |value| !fits(value))
     }
 
     /// The first time from `from` on at which the value does for so long.

@@ -67,26 +67,24 @@ impl Price {
     }
 }
 
-impl Leaver<'_> {
-    fn leaves(&self, place: &Place, outlook: &mut Steps<Amounts>, from: i64) {
-        self.change(place, outlook, from, Amounts::add);
-    }
-
-    fn stays(&self, place: &Place, outlook: &mut Steps<Amounts>, from: i64) {
-        self.change(place, outlook, from, Amounts::take);
-    }
-
-    fn change(&self, place: &Place, outlook: &mut Steps<Amounts>, from: i64, how: fn(&mut Amounts, &Amounts)) {
-        if let Some((_, here)) = place.servers().find(|(server, _)| *server == self.server) {
-            outlook.change(from, self.entry.end.unwrap_or(i64::MAX), |free| how(free, here));
-        }
-    }
+/// What a node has too little of for a server, whenever in its time.
+fn missing(outlook: &Steps<Amounts>, claimant: &Entry, (free_at, span): (i64, i64)) -> Option<Lacks> {
+    let ask = &claimant.server.ask;
+    let misfits = outlook.misfits(free_at, span, |free| free.holds(&ask.each));
+    misfits.map(|free| Lacks::of(free, ask)).reduce(Lacks::or)
 }
 
-/// What a node has too little of for a server.
-fn missing(outlook: &Steps<Amounts>, claimant: &Entry, free_at: i64, span: i64) -> Option<Lacks> {
-    let ask = &claimant.server.ask;
-    outlook.misfit(free_at, span, |free| free.holds(&ask.each)).map(|free| Lacks::of(free, ask))
+/// A server leaves a node from some time on, or stays after all.
+fn change(
+    outlook: &mut Steps<Amounts>,
+    place: &Place,
+    (server, entry): (u32, &Entry),
+    from: i64,
+    how: fn(&mut Amounts, &Amounts),
+) {
+    if let Some(here) = place.taken_by(server) {
+        outlook.change(from, entry.end.unwrap_or(i64::MAX), |free| how(free, here));
+    }
 }
 
 fn since(entry: &Entry) -> i64 {
@@ -94,7 +92,7 @@ fn since(entry: &Entry) -> i64 {
 }
 
 impl Pass<'_> {
-    /// The cheapest set of servers whose leaving makes room for a server.
+    /// The cheapest set of servers whose leaving makes room for a server; nobody, if there is room anyway.
     pub(super) fn victims_for(&self, claimant: &Entry, span: i64, free_at: i64) -> Option<Vec<(u32, Right)>> {
         let shape = self.world.shape_of(claimant)?;
         let needed = shape.ask.nodes();
@@ -104,8 +102,9 @@ impl Pass<'_> {
         for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
             let free = group.nodes.iter().take_while(|turn| turn.from == NOW || turn.from <= free_at);
             let free = free.filter(|turn| {
+                let kept = self.kept.get(&turn.node);
                 !self.blocked.contains(&turn.node)
-                    && !self.kept.contains_key(&turn.node)
+                    && kept.is_none_or(|outlook| missing(outlook, claimant, (free_at, span)).is_none())
                     && !self.is_refused(claimant, turn.node)
             });
             let free = free.take(needed).count();
@@ -173,7 +172,7 @@ impl Pass<'_> {
         let mut known = Known::new();
         for _ in 0..TRIES {
             let chosen = self.cheapest(claimant, &candidates, nodes, time, &mut known);
-            if chosen.len() < nodes || chosen.is_empty() {
+            if chosen.len() < nodes {
                 return None;
             }
             let Some(too_much) = self.too_much(claimant, &chosen).cloned() else { return Some(chosen) };
@@ -208,13 +207,9 @@ impl Pass<'_> {
         chosen
     }
 
-    /// Who must leave a node. Where nobody may be asked for more than its team borrows, it matters who is asked first: if
-    /// the usual turn leads nowhere, those are put before all others who had no right any more at theirs, one of each kind.
+    /// Who must leave a node. Where nobody may be asked for more than its team borrows, or for what others give back, it
+    /// matters who is asked first: if the usual turn leads nowhere one of each other kind begins. Not every set is tried.
     fn must_leave<'w>(&self, claimant: &Entry, candidate: &Candidate<'w>, time: (i64, i64)) -> Option<Vec<Leaver<'w>>> {
-        let passed_over = match self.leave_in_turn(claimant, candidate, 0, time) {
-            Ok(who) => return Some(who),
-            Err(passed_over) => passed_over,
-        };
         let mut kinds = Vec::new();
         let is_new = |number: &usize| {
             let (_, entry) = candidate.victims[*number];
@@ -225,100 +220,93 @@ impl Pass<'_> {
             }
             new
         };
-        let firsts = passed_over.into_iter().filter(is_new).take(TRIES);
-        firsts.into_iter().find_map(|first| self.leave_in_turn(claimant, candidate, first, time).ok())
+        let mut firsts = (0..candidate.victims.len()).filter(is_new).take(TRIES);
+        firsts.find_map(|first| self.leave_in_turn(claimant, candidate, first, time))
     }
 
     /// Who must leave a node, each only if the others are not enough, and by a right to what would be missing if it stayed.
-    /// The turn begins with the `first` of its servers; the others follow as always. If they are not enough, which were
-    /// passed over.
+    /// The turn begins with the `first` of its servers; the others follow as always.
     fn leave_in_turn<'w>(
         &self,
         claimant: &Entry,
         candidate: &Candidate<'w>,
         first: usize,
         time: (i64, i64),
-    ) -> Result<Vec<Leaver<'w>>, Vec<usize>> {
+    ) -> Option<Vec<Leaver<'w>>> {
         let mut spared = BTreeSet::new();
         for _ in 0..TRIES {
-            let (mut who, outlook) = self.enough(claimant, candidate, first, &spared, time)?;
-            let Some(without_right) = self.judge(claimant, candidate.place, &mut who, outlook, time) else {
-                return Ok(who);
+            let (who, outlook) = self.enough(claimant, candidate, first, &spared, time)?;
+            match self.judge(claimant, candidate.place, who, outlook, time) {
+                Ok(who) => return Some(who),
+                Err(own) => spared.insert(own),
             };
-            spared.insert(without_right);
         }
-        Err(Vec::new())
+        None
     }
 
-    /// Who of a node is enough, in turn, and what the node has when they are gone. Each has a right to what is missing when
-    /// its turn comes; but if it is not among the spared it may turn out that this others give back who come later.
+    /// Who of a node is enough, in turn, and what the node has when they are gone. Each has a right to something that is
+    /// missing when its turn comes. Others who come later may turn out to give just that back: [`Self::judge`] finds whom
+    /// that concerns, and they are spared the next time.
     fn enough<'w>(
         &self,
         claimant: &Entry,
         Candidate { node, place, victims, .. }: &Candidate<'w>,
         first: usize,
         spared: &BTreeSet<u32>,
-        (free_at, span): (i64, i64),
-    ) -> Result<(Vec<Leaver<'w>>, Steps<Amounts>), Vec<usize>> {
+        time: (i64, i64),
+    ) -> Option<(Vec<(u32, &'w Entry)>, Steps<Amounts>)> {
         // Beside what is kept for those ahead.
         let mut outlook = self.kept.get(node).cloned().unwrap_or_else(|| place.outlook());
-        let missing = |outlook: &Steps<Amounts>| missing(outlook, claimant, free_at, span);
-        let (mut who, mut asking, mut passed_over) = (Vec::new(), Asking::default(), Vec::new());
-        let others = victims.iter().enumerate().filter(|(number, _)| *number != first);
-        let turn = victims.iter().enumerate().skip(first).take(1).chain(others);
-        for (number, (server, entry)) in turn.map(|(number, victim)| (number, *victim)) {
-            let Some(lacks) = missing(&outlook) else { break };
+        let (mut who, mut asking) = (Vec::new(), Asking::default());
+        let others = victims.iter().enumerate().filter(|(number, _)| *number != first).map(|(_, victim)| victim);
+        let turn = victims.iter().skip(first).take(1).chain(others);
+        for victim in turn.filter(|(server, _)| !spared.contains(server)) {
+            let Some(lacks) = missing(&outlook, claimant, time) else { break };
             asking.lacks = lacks;
-            let right = self.right(claimant, entry, &asking).filter(|_| !spared.contains(&server));
-            let Some(right) = right else {
-                passed_over.push(number);
-                continue;
-            };
-            let leaver = Leaver { server, entry, right, lacks };
-            leaver.leaves(place, &mut outlook, free_at);
-            asking.also(entry);
-            who.push(leaver);
+            if self.right(claimant, victim.1, &asking).is_some() {
+                change(&mut outlook, place, *victim, time.0, Amounts::add);
+                asking.also(victim.1);
+                who.push(*victim);
+            }
         }
-        if who.is_empty() || missing(&outlook).is_some() {
-            return Err(passed_over);
+        if who.is_empty() || missing(&outlook, claimant, time).is_some() {
+            return None;
         }
         // Who came early in the turn may not be needed with those after it. Whoever stays gives nothing back, so the others
         // are asked for no more than before.
         let mut needed = Vec::new();
-        while let Some(leaver) = who.pop() {
-            leaver.stays(place, &mut outlook, free_at);
-            if missing(&outlook).is_some() {
-                leaver.leaves(place, &mut outlook, free_at);
-                needed.push(leaver);
+        while let Some(victim) = who.pop() {
+            change(&mut outlook, place, victim, time.0, Amounts::take);
+            if missing(&outlook, claimant, time).is_some() {
+                change(&mut outlook, place, victim, time.0, Amounts::add);
+                needed.push(victim);
             }
         }
         needed.reverse();
-        Ok((needed, outlook))
+        Some((needed, outlook))
     }
 
-    /// By which right each must leave, now that it is known who else does. Gives one that has none: what is missing without
-    /// it is its own.
-    fn judge(
+    /// By which right each must leave, now that it is known who else does; or one that has none, because what is missing
+    /// without it is its own.
+    fn judge<'w>(
         &self,
         claimant: &Entry,
         place: &Place,
-        who: &mut [Leaver<'_>],
+        who: Vec<(u32, &'w Entry)>,
         mut outlook: Steps<Amounts>,
-        (free_at, span): (i64, i64),
-    ) -> Option<u32> {
-        let mut asking = Asking::default();
-        for leaver in who {
-            leaver.stays(place, &mut outlook, free_at);
-            if let Some(lacks) = missing(&outlook, claimant, free_at, span) {
-                leaver.lacks = lacks;
-            }
-            leaver.leaves(place, &mut outlook, free_at);
-            asking.lacks = leaver.lacks;
-            let Some(right) = self.right(claimant, leaver.entry, &asking) else { return Some(leaver.server) };
-            leaver.right = right;
-            asking.also(leaver.entry);
+        time: (i64, i64),
+    ) -> Result<Vec<Leaver<'w>>, u32> {
+        let (mut judged, mut asking) = (Vec::new(), Asking::default());
+        for victim in who {
+            change(&mut outlook, place, victim, time.0, Amounts::take);
+            asking.lacks = missing(&outlook, claimant, time).unwrap_or_default();
+            change(&mut outlook, place, victim, time.0, Amounts::add);
+            let (server, entry) = victim;
+            let right = self.right(claimant, entry, &asking).ok_or(server)?;
+            asking.also(entry);
+            judged.push(Leaver { server, entry, right, lacks: asking.lacks });
         }
-        None
+        Ok(judged)
     }
 
     /// The first node with somebody who may not be asked besides those of the nodes before it.
@@ -347,7 +335,6 @@ mod tests {
 
     use super::super::event::{Account, Event, Limits, Node, Running, Server, State};
     use super::super::fixtures::server;
-    use super::super::preempt::Kind;
     use super::super::{Policy, World};
     use super::*;
 
@@ -367,7 +354,11 @@ mod tests {
         let mut best = None;
         for (value, group) in shape.groups.iter().filter(|(_, group)| group.hope >= needed) {
             let usable = |node: &u32| !pass.blocked.contains(node) && !pass.is_refused(claimant, *node);
-            let free = group.nodes.iter().filter(|turn| turn.from <= free_at && !pass.kept.contains_key(&turn.node));
+            let has_room = |node: &u32| {
+                let outlook = pass.kept.get(node).cloned().unwrap_or_else(|| world.place(*node).unwrap().outlook());
+                outlook.misfit(free_at, span, |free| free.holds(&claimant.server.ask.each)).is_none()
+            };
+            let free = group.nodes.iter().filter(|turn| turn.from <= free_at && has_room(&turn.node));
             let free = free.filter(|turn| usable(&turn.node)).count().min(needed);
             let mut costs = BTreeMap::new();
             for (node, place) in world.places().filter(|(node, _)| usable(node)) {
@@ -393,9 +384,7 @@ mod tests {
                     }
                 }
             });
-            let Some(chosen) = together.filter(|chosen| chosen.len() + free >= needed && !chosen.is_empty()) else {
-                continue;
-            };
+            let Some(chosen) = together.filter(|chosen| chosen.len() + free >= needed) else { continue };
             let devices: i64 = chosen.keys().map(|price| price.devices).sum();
             let who = chosen.values().flatten();
             let who: BTreeMap<String, (u32, Right)> =
@@ -416,11 +405,25 @@ mod tests {
         };
         world.places().filter(|(node, _)| usable(node)).any(|(node, place)| {
             let mut outlook = pass.kept.get(&node).cloned().unwrap_or_else(|| place.outlook());
-            for (server, what) in place.servers().filter(|(server, _)| gone.contains(server)) {
-                let end = world.entry(server).unwrap().end.unwrap_or(i64::MAX);
-                outlook.change(free_at, end, |free| free.add(what));
+            for server in gone {
+                change(&mut outlook, place, (*server, world.entry(*server).unwrap()), free_at, Amounts::add);
             }
             outlook.misfit(free_at, claimant.server.span(), |free| free.holds(&ask.each)).is_none()
+        })
+    }
+
+    /// Whether something is missing without it that it may be asked for, somewhere where it is.
+    fn has_a_right(pass: &Pass<'_>, claimant: &Entry, victim: u32, gone: &[u32], free_at: i64) -> bool {
+        let (world, ask) = (&*pass.world, &claimant.server.ask);
+        world.places().filter(|(_, place)| place.taken_by(victim).is_some()).any(|(node, place)| {
+            let mut outlook = pass.kept.get(&node).cloned().unwrap_or_else(|| place.outlook());
+            for server in gone {
+                change(&mut outlook, place, (*server, world.entry(*server).unwrap()), free_at, Amounts::add);
+            }
+            outlook.misfits(free_at, claimant.server.span(), |free| free.holds(&ask.each)).any(|free| {
+                let asking = Asking { lacks: Lacks::of(free, ask), ..Asking::default() };
+                pass.right(claimant, world.entry(victim).unwrap(), &asking).is_some()
+            })
         })
     }
 
@@ -429,10 +432,7 @@ mod tests {
         for entry in pass.order.iter().filter_map(|at| pass.world.entry(*at)) {
             let fast = pass.victims_for(entry, entry.server.span(), free_at);
             prop_assert_eq!(&fast, &plainly(pass, entry, entry.server.span(), free_at));
-            // Where one of its kind found nobody there is nobody.
-            let least = pass.nobody.get(&Kind::of(entry));
-            prop_assert!(fast.is_none() || least.is_none_or(|least| entry.server.span() < *least));
-            let Some(who) = fast else { continue };
+            let Some(who) = fast.filter(|who| !who.is_empty()) else { continue };
             found += 1;
             // Nobody asks who fits beside what is kept for others.
             if entry.server.ask.nodes() == 1 && !fits_without(pass, entry, &[], free_at) {
@@ -441,6 +441,10 @@ mod tests {
                 for needless in &all {
                     let others: Vec<u32> = all.iter().copied().filter(|one| one != needless).collect();
                     prop_assert!(!fits_without(pass, entry, &others, free_at), "{needless} need not leave");
+                    prop_assert!(
+                        has_a_right(pass, entry, *needless, &others, free_at),
+                        "{needless} is asked for its own"
+                    );
                 }
             }
         }

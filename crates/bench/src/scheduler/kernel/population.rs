@@ -96,6 +96,7 @@ pub(super) fn make(rules: Rules, nodes: u32, pending: u32, policy: &Policy, dice
             let mut server = server(&format!("run-{number}-{part}"), rules, flavor, (size, 1), dice);
             if rules == Rules::LittleLent {
                 (server.team, server.preemptible) = (Some("team-0".to_owned()), true);
+                server.priority = Priority::Normal;
             }
             let on = vec![(name.clone(), server.ask.each.clone())];
             let end = Some(10_000 + dice.number(1_000_000));
@@ -114,7 +115,10 @@ pub(super) fn make(rules: Rules, nodes: u32, pending: u32, policy: &Policy, dice
         match rules {
             Rules::Few => {}
             Rules::Quotas | Rules::Preemption => choose(&mut server, dice),
-            Rules::LittleLent => server.team = Some(format!("team-{}", 1 + dice.roll(u64::from(TEAMS) - 1))),
+            Rules::LittleLent => {
+                server.team = Some(format!("team-{}", 1 + dice.roll(u64::from(TEAMS) - 1)));
+                server.priority = Priority::Normal;
+            }
         }
         kinds.insert(format!("{:?}", server.ask));
         tell(Event::Server(Box::new(server)));
