@@ -18,7 +18,7 @@ struct Candidate<'w> {
     node: u32,
     place: &'w Place,
     group: &'w Arc<str>,
-    victims: Vec<(u32, &'w Entry)>,
+    victims: Vec<Victim<'w>>,
     /// What it costs if the best of them is enough. It cannot cost less.
     least: Price,
 }
@@ -35,6 +35,9 @@ struct Leaver<'w> {
     /// What the node has too little of if it stays.
     lacks: Lacks,
 }
+
+/// A server that may be asked.
+type Victim<'w> = (u32, &'w Entry);
 
 /// Those who leave by their ids, as numbers say nothing.
 type ById<'w> = BTreeMap<&'w str, (u32, Right)>;
@@ -60,7 +63,7 @@ impl Price {
     }
 
     /// Whoever of them must leave, it costs no less.
-    fn least(victims: &[(u32, &Entry)], place: &Place) -> Self {
+    fn least(victims: &[Victim<'_>], place: &Place) -> Self {
         let devices = victims.iter().map(|(_, entry)| entry.need.devices).min().unwrap_or(0);
         let came = victims.iter().map(|(_, entry)| since(entry)).max().unwrap_or(0);
         Self { victims: 1, devices, came: Reverse(came), name: place.name.clone() }
@@ -78,7 +81,7 @@ fn missing(outlook: &Steps<Amounts>, claimant: &Entry, (free_at, span): (i64, i6
 fn change(
     outlook: &mut Steps<Amounts>,
     place: &Place,
-    (server, entry): (u32, &Entry),
+    (server, entry): Victim<'_>,
     from: i64,
     how: fn(&mut Amounts, &Amounts),
 ) {
@@ -142,7 +145,7 @@ impl Pass<'_> {
                 continue;
             };
             let Some(place) = self.world.place(*node).filter(|_| !self.blocked.contains(node)) else { continue };
-            let mut victims: Vec<(u32, &Entry)> = victims.iter().filter_map(|victim| may_ask(*victim)).collect();
+            let mut victims: Vec<Victim<'_>> = victims.iter().filter_map(|victim| may_ask(*victim)).collect();
             if victims.is_empty() {
                 continue;
             }
@@ -254,7 +257,7 @@ impl Pass<'_> {
         first: usize,
         spared: &BTreeSet<u32>,
         time: (i64, i64),
-    ) -> Option<(Vec<(u32, &'w Entry)>, Steps<Amounts>)> {
+    ) -> Option<(Vec<Victim<'w>>, Steps<Amounts>)> {
         // Beside what is kept for those ahead.
         let mut outlook = self.kept.get(node).cloned().unwrap_or_else(|| place.outlook());
         let (mut who, mut asking) = (Vec::new(), Asking::default());
@@ -292,7 +295,7 @@ impl Pass<'_> {
         &self,
         claimant: &Entry,
         place: &Place,
-        who: Vec<(u32, &'w Entry)>,
+        who: Vec<Victim<'w>>,
         mut outlook: Steps<Amounts>,
         time: (i64, i64),
     ) -> Result<Vec<Leaver<'w>>, u32> {
