@@ -546,4 +546,20 @@ mod tests {
         let mut world = world(&policy, &[(4, false)], &[run(0), run(5)], &[claimant]);
         assert_eq!(check(&Pass::new(&mut world, &policy, NOW_IS)).unwrap(), 1);
     }
+
+    #[test]
+    fn a_node_that_is_kept_for_others_and_has_room_needs_nobody_to_leave() {
+        let run = |gpus, life, preemptible, place| {
+            let made = Made { gpus, nodes: 1, life, since: 0, priority: 0, team: None, preemptible, place };
+            Made { priority: if preemptible { 0 } else { 2 }, ..made }
+        };
+        let runs = [run(2, None, true, 0), run(3, Some(100), false, 0), run(3, Some(5_000), true, 1)];
+        // The first is to start on the first node, where there is room for one more of the gang behind it.
+        let gang = Made { nodes: 2, since: 1, ..run(2, None, false, 0) };
+        let policy = Policy::default();
+        let plan =
+            world(&policy, &[(8, false), (4, false)], &runs, &[run(4, None, false, 0), gang]).plan(&policy, NOW_IS);
+        let asked: Vec<_> = plan.preemptions.iter().map(|one| (one.id.as_str(), one.by.as_str())).collect();
+        assert_eq!(asked, [("r2", "w1")]);
+    }
 }
