@@ -23,8 +23,8 @@ fn declare_name(schema: &mut JSONSchemaProps) {
     schema.properties.get_or_insert_default().insert("metadata".into(), metadata);
 }
 
-/// Each part of a status has one writer, so who owns it is kept of the part and not of every field in it: half of what is
-/// stored of a server would be that, and the API server would go through all of it at each write.
+/// Each part of a status has one writer, so who owns it is kept of the part and not of every field in it: two fifths of what
+/// is stored of a server would be that, and the API server would go through all of it at each write.
 fn own_as_a_whole(schema: &mut JSONSchemaProps) {
     let status = schema.properties.iter_mut().filter_map(|properties| properties.get_mut("status"));
     for part in status.flat_map(|status| &mut status.properties).flat_map(|parts| parts.values_mut()) {

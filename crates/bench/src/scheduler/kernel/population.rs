@@ -30,7 +30,7 @@ pub(super) enum Rules {
 }
 
 impl Rules {
-    /// How many servers leave between two plans. Where little is lent even one would be what is lent.
+    /// How many servers leave between two plans. Where little is lent they would be more than that.
     pub const fn leave(self) -> usize {
         if matches!(self, Self::LittleLent) { 0 } else { 64 }
     }
