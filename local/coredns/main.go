@@ -1,12 +1,12 @@
-// Command coredns is CoreDNS with the plugins the local cluster uses. The stock program links the client
-// libraries of several clouds as well, which is most of its size and of its build time.
+// Command coredns is CoreDNS with the plugins of the local cluster. The upstream program also links the
+// client libraries of several cloud providers, which make up most of its size and build time.
 package main
 
 import (
 	"github.com/coredns/coredns/coremain"
 
-	// The order in which plugins see a query is that of dnsserver.Directives, CoreDNS's own complete
-	// list, not the order of this one. A directive whose plugin is missing here is refused at start.
+	// The order of plugins is that of dnsserver.Directives, not of these imports. CoreDNS rejects
+	// directives of missing plugins at startup.
 	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"

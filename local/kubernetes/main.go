@@ -1,8 +1,8 @@
-// Command kube holds a whole Kubernetes in one executable: etcd, the control plane, the node agents and
-// kubectl. They share nearly all of their code, so one file is a fraction of the size and of the build
-// time of seven.
+// Command kube is a multi-call executable of etcd, the Kubernetes control plane, kubelet, kube-proxy and
+// kubectl. They share most of their code, so one executable has a fraction of the size and build time of
+// seven.
 //
-// The component is chosen by the name the executable is called by (a link named kubelet runs the
+// The component is selected by the file name of the executable (a symbolic link named kubelet runs the
 // kubelet), or else by the first argument.
 package main
 
@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	_ "time/tzdata" // CronJobs name time zones, and the machine may have no zone database.
+	_ "time/tzdata" // For time zones of CronJobs; the machine may have no zone database.
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
@@ -32,8 +32,8 @@ import (
 	"odc.dev/local/kubernetes/internal/multicall"
 )
 
-// A component is built only once it is chosen: building a second one in the same process would register
-// its feature gates and its version with the same global registries.
+// Commands are constructed only when selected: a second one in the same process would register its
+// feature gates and its version in the same global registries.
 var components = []struct {
 	name string
 	run  func()
@@ -55,12 +55,12 @@ func main() {
 	args := multicall.Select(os.Args, names)
 	if args == nil {
 		if len(os.Args) > 1 {
-			fmt.Fprintf(os.Stderr, "kube: no component is named %q\n\n", os.Args[1])
+			fmt.Fprintf(os.Stderr, "kube: unknown component %q\n\n", os.Args[1])
 		}
 		fmt.Fprintf(os.Stderr, "usage: kube COMPONENT [ARGUMENT...]\n\nComponents:\n  %s\n", strings.Join(names, "\n  "))
 		os.Exit(2)
 	}
-	// The components read os.Args themselves, and client-go takes the user agent from os.Args[0].
+	// The components read os.Args, and client-go derives the user agent from os.Args[0].
 	os.Args = args
 	for _, c := range components {
 		if c.name == args[0] {
@@ -74,8 +74,8 @@ func run(command *cobra.Command) {
 }
 
 func runKubectl() {
-	// kubectl logs while its command is being built, before flags are parsed (plugins, kuberc), so the
-	// verbosity has to be known by then.
+	// kubectl logs during the construction of its command, before flags are parsed, so the verbosity has
+	// to be set first.
 	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err)

@@ -1,4 +1,4 @@
-//! What was typed. Values that can be wrong are checked while they are read, so no subcommand sees a bad one.
+//! Command line of `odc-agent`. Values are validated while they are parsed, so subcommands never see an invalid one.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -7,174 +7,175 @@ use std::str::FromStr;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::helper;
-use crate::prepare::account::{FullName, Home, UserName};
+use crate::accounts::passwd_fields::{FullName, Home, UserName};
+use crate::cli;
 
-/// Make any image a dev server.
+/// Turn a container image into a dev server
 #[derive(Debug, Parser)]
 #[command(name = "odc-agent", version)]
-pub struct Agent {
+pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Copy this executable into a directory that the server's containers share
+    /// Copy this executable into a directory shared by the server's containers
     Install(Install),
-    /// Write copies of the image's passwd and group files that know the user
+    /// Write copies of the image's passwd and group files with an entry for the user
     Prepare(Prepare),
-    /// Be process 1 of the server
+    /// Run as process 1 of the server
     Init(Init),
-    /// Let people in over SSH
+    /// Run the SSH server
     Serve(Serve),
-    /// Become a program in a session of its own; what `serve` starts everything with
+    /// Execute a program as leader of a new session; used by `serve`
     #[command(hide = true)]
-    Session(Session),
-    /// Print the addresses of a name; `serve` has another process look, because that may load parts of the image
+    ExecSession(ExecSession),
+    /// Print the addresses of a host name; a separate process, because the lookup may load libraries of the image
     #[command(hide = true)]
     Resolve(Resolve),
-    /// Become a script in the user's home; what `init` starts scripts with
+    /// Execute a script in the user's home directory; used by `init`
     #[command(hide = true)]
     RunScript(RunScript),
-    /// Run the preStop script, if nobody has for this stop; what `serve` has done before a stop
+    /// Run the preStop script unless it already ran for this stop; used by `serve`
     #[command(hide = true)]
     PreStop(PreStop),
-    /// Exit with 0 if init is up and setup has ended, else say why not; for startup and readiness probes
+    /// Exit with 0 if the server is ready, else print the reason; for startup and readiness probes
     Probe(Probe),
-    /// What `odc-status` does
-    Status(helper::status::Args),
-    /// What `odc-keep-alive` does
-    KeepAlive(helper::keep_alive::Args),
+    /// Same as `odc-status`
+    Status(cli::status::Args),
+    /// Same as `odc-keep-alive`
+    KeepAlive(cli::keep_alive::Args),
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Install {
-    /// Directory to copy to; made if missing
+    /// Target directory; created if missing
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Prepare {
-    /// Directory for the files passwd, group and, with --sudo, sudoers; made if missing
+    /// Directory for the files passwd, group and, with --sudo, sudoers; created if missing
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// User the server will run as [default: the one this runs as]
+    /// User that the server runs as [default: the current user]
     #[arg(long)]
     pub uid: Option<u32>,
-    /// Its group [default: the one this runs as]
+    /// Primary group of the user [default: the current group]
     #[arg(long)]
     pub gid: Option<u32>,
-    /// Further groups of the user, separated by commas [default: those this runs with]
+    /// Supplementary groups of the user, separated by commas [default: the current ones]
     #[arg(long, value_name = "GID", value_delimiter = ',')]
     pub groups: Option<Vec<u32>>,
-    /// Login name, if the image has none for the uid; a number is added if it is taken
+    /// Login name if the image has no entry for the uid; a number is appended if the name is taken
     #[arg(long, default_value = "dev")]
     pub name: UserName,
-    /// What git calls the author, if the image says nothing [default: the login name]
+    /// Full name of the user if the image has none, used by git as author name [default: the login name]
     #[arg(long, value_name = "TEXT")]
     pub full_name: Option<FullName>,
-    /// Home directory [default: what the image says, else /home/NAME]
+    /// Home directory [default: the one in the image's passwd file, else /home/NAME]
     #[arg(long, value_name = "DIR")]
     pub home: Option<Home>,
-    /// Write a sudoers file that lets the user become root without a password; it says nothing if the image has no sudo
+    /// Write a sudoers file that lets the user become root without a password; it grants nothing if the image has no
+    /// sudo
     #[arg(long)]
     pub sudo: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Init {
-    /// Script to run once before the entrypoint; if it fails, that is reported and the server goes on
+    /// Script to run once before the entrypoint; a failure is reported and does not stop the server
     #[arg(long, value_name = "FILE")]
     pub setup: Option<PathBuf>,
-    /// Script to run once when the server is asked to stop
+    /// Script to run once before the server stops
     #[arg(long, value_name = "FILE")]
     pub pre_stop: Option<PathBuf>,
-    /// Time from the request to stop until the container is killed
+    /// Grace period from the stop request until the container is killed
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pub grace: u32,
-    /// What the end of the entrypoint means for the server
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = EntrypointExit::Keep)]
+    /// Whether the server keeps running when the entrypoint exits
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = EntrypointExit::Keep)]
     pub entrypoint_exit: EntrypointExit,
-    /// Give the user this runs as this home directory in the image's own passwd file, which must be ours to write
+    /// Set the home directory of the current user in the image's own passwd file, which must be writable
     #[arg(long, value_name = "DIR")]
     pub account_home: Option<Home>,
-    /// Let people in over SSH, from the start on, and again whenever that server ends
+    /// Run `odc-agent serve` from the start, and restart it whenever it exits
     #[arg(long, requires_all = ["keys", "server_uid"])]
     pub serve: bool,
-    /// For --serve, as in `odc-agent serve`
+    /// For --serve: see `odc-agent serve`
     #[arg(long, value_name = "DIR", requires = "serve")]
     pub keys: Option<PathBuf>,
-    /// For --serve, as in `odc-agent serve`
+    /// For --serve: see `odc-agent serve`
     #[arg(long, value_name = "UID", requires = "serve")]
     pub server_uid: Option<ServerUid>,
-    /// For --serve, as in `odc-agent serve`
+    /// For --serve: see `odc-agent serve`
     #[arg(long = "control-ca", value_name = "KEY", requires = "serve")]
     pub control_cas: Vec<String>,
-    /// For --serve, as in `odc-agent serve`
+    /// For --serve: see `odc-agent serve`
     #[arg(long, value_name = "DIR", requires = "serve")]
-    pub keep: Option<PathBuf>,
-    /// For --serve, as in `odc-agent serve`
-    #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
+    pub persist_dir: Option<PathBuf>,
+    /// For --serve: see `odc-agent serve`
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_LISTEN_ADDRESS)]
     pub listen: SocketAddr,
     #[command(flatten)]
     pub state: StateDir,
-    /// Command to start after setup; it is not restarted
+    /// Command to start after setup; not restarted
     #[arg(last = true, value_name = "ENTRYPOINT")]
     pub entrypoint: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EntrypointExit {
-    /// The server stays
+    /// The server keeps running
     Keep,
-    /// The server ends with the entrypoint's exit code
-    End,
+    /// The server stops with the entrypoint's exit code
+    Stop,
 }
 
-const LISTEN: &str = "0.0.0.0:2222";
+const DEFAULT_LISTEN_ADDRESS: &str = "0.0.0.0:2222";
 
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// Address and port to listen on; port 0 takes a free one, which the file serve.json in the state directory names
-    #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
+    /// Address and port to listen on; with port 0, the chosen port is written to serve.json in the state directory
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_LISTEN_ADDRESS)]
     pub listen: SocketAddr,
-    /// Directory with `host_key`, and with `authorized_keys`, `user_ca.pub` and `control_ca.pub` as far as they are there
+    /// Directory with `host_key` and, optionally, `authorized_keys`, `user_ca.pub` and `control_ca.pub`
     #[arg(long, value_name = "DIR")]
     pub keys: PathBuf,
-    /// Uid of the server, which certificates must name
+    /// UID of the server object; certificates must name it as principal
     #[arg(long, value_name = "UID")]
     pub server_uid: ServerUid,
-    /// Public key that signs for the operator, instead of those in `control_ca.pub`; may be given several times
+    /// Public key of the operator's CA, instead of `control_ca.pub`; may be repeated
     #[arg(long = "control-ca", value_name = "KEY")]
     pub control_cas: Vec<String>,
-    /// Directory that outlives the container; what the operator said last of who may log in is kept there too, so that a
-    /// container that is started again does not go back to what was so when it was made
+    /// Directory that outlives the container; stores the latest access list, so that a restarted container does not
+    /// fall back to the list from when its pod was created
     #[arg(long, value_name = "DIR")]
-    pub keep: Option<PathBuf>,
+    pub persist_dir: Option<PathBuf>,
     #[command(flatten)]
     pub state: StateDir,
-    /// Time in which a connection must have logged in
+    /// Time limit for authentication, as `LoginGraceTime` of sshd
     #[arg(long, value_name = "SECONDS", default_value_t = 30, hide = true)]
     pub login_grace: u32,
-    /// Time after which a quiet client is asked whether it is still there
+    /// Keepalive interval, as `ClientAliveInterval` of sshd
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 30_000, hide = true)]
     pub keepalive: u64,
-    /// Data after which new keys are agreed on
+    /// Bytes after which keys are renegotiated, as `RekeyLimit` of sshd
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30, hide = true)]
     pub rekey_after: usize,
 }
 
 #[derive(Debug, clap::Args)]
-pub struct Session {
-    /// Make the standard input the session's controlling terminal
+pub struct ExecSession {
+    /// Make standard input the controlling terminal of the session
     #[arg(long)]
     pub terminal: bool,
-    /// Where it begins, or in `/` if that cannot be
+    /// Working directory; `/` if it cannot be entered
     #[arg(long, value_name = "DIR")]
     pub directory: PathBuf,
-    /// What the program is to think it is called
+    /// Value of argv[0]
     #[arg(long, value_name = "NAME")]
     pub name: OsString,
     #[arg(last = true, required = true)]
@@ -192,9 +193,9 @@ pub struct PreStop {
     pub state_dir: PathBuf,
     #[arg(long, value_name = "FILE")]
     pub script: PathBuf,
-    /// Time after which it is killed
+    /// Time after which the script is killed
     #[arg(long, value_name = "MILLISECONDS")]
-    pub within_milliseconds: u64,
+    pub timeout_milliseconds: u64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -202,13 +203,13 @@ pub struct Resolve {
     pub host: String,
 }
 
-/// As Kubernetes gives it to the server's object.
+/// UID of the server's Kubernetes object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUid(String);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write 1 to 64 letters, digits and '-'")]
-pub struct NotAServerUid;
+#[error("must be 1 to 64 letters, digits or '-'")]
+pub struct InvalidServerUid;
 
 impl ServerUid {
     pub fn as_str(&self) -> &str {
@@ -217,12 +218,12 @@ impl ServerUid {
 }
 
 impl FromStr for ServerUid {
-    type Err = NotAServerUid;
+    type Err = InvalidServerUid;
 
-    fn from_str(text: &str) -> Result<Self, NotAServerUid> {
-        let fits = (1..=64).contains(&text.len());
-        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if fits && plain { Ok(Self(text.to_owned())) } else { Err(NotAServerUid) }
+    fn from_str(text: &str) -> Result<Self, InvalidServerUid> {
+        let length_ok = (1..=64).contains(&text.len());
+        let charset_ok = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if length_ok && charset_ok { Ok(Self(text.to_owned())) } else { Err(InvalidServerUid) }
     }
 }
 
@@ -234,8 +235,8 @@ pub struct Probe {
 
 #[derive(Debug, clap::Args)]
 pub struct StateDir {
-    /// Where init writes its state and the logs of the scripts [default: the first of /run/odc, /dev/shm/odc and /tmp/odc
-    /// that can be written]
+    /// Directory for the state of init and the logs of scripts [default: the first writable one of /run/odc,
+    /// /dev/shm/odc and /tmp/odc]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
 }
@@ -245,30 +246,30 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Command, clap::Error> {
-        Agent::try_parse_from(line.split_whitespace()).map(|agent| agent.command)
+        Cli::try_parse_from(line.split_whitespace()).map(|cli| cli.command)
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
-        <Agent as clap::CommandFactory>::command().debug_assert();
+    fn command_line_definition_is_valid() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
     }
 
     #[test]
-    fn everything_after_the_dashes_is_the_entrypoint() {
+    fn arguments_after_double_dash_are_the_entrypoint() {
         let Ok(Command::Init(init)) = parse("odc-agent init --grace 5 -- /bin/app --grace 7 -- x") else { panic!() };
         assert_eq!(init.grace, 5);
         assert_eq!(init.entrypoint, ["/bin/app", "--grace", "7", "--", "x"]);
     }
 
     #[test]
-    fn a_server_stays_when_its_entrypoint_ends_unless_told_otherwise() {
+    fn entrypoint_exit_defaults_to_keep() {
         let Ok(Command::Init(init)) = parse("odc-agent init") else { panic!() };
         assert_eq!(init.entrypoint_exit, EntrypointExit::Keep);
         assert!(init.entrypoint.is_empty());
     }
 
     #[test]
-    fn bad_values_are_refused() {
+    fn invalid_arguments_are_rejected() {
         for line in [
             "odc-agent init --grace 0",
             "odc-agent init --entrypoint-exit=maybe",
@@ -280,7 +281,7 @@ mod tests {
             "odc-agent prepare --to /d --groups 1,x",
             "odc-agent init --serve",
             "odc-agent init --keys /k --server-uid u",
-            "odc-agent init --keep /k",
+            "odc-agent init --persist-dir /k",
             "odc-agent serve --keys /k",
             "odc-agent serve --keys /k --server-uid a:b",
             "odc-agent serve --keys /k --server-uid u --listen 2222",

@@ -1,8 +1,8 @@
-//! What several tests begin with.
+//! Fixtures shared by tests.
 
 use odc_control::{Jupyter, JupyterState, Signals, Status};
 
-/// Of a server in which nothing happens.
+/// Returns the status of an idle server.
 pub fn status() -> Status {
     Status {
         server: "ada-1".into(),
@@ -10,15 +10,15 @@ pub fn status() -> Status {
         flavor: "h100".into(),
         remaining_seconds: None,
         idle: None,
-        verdict: None,
-        verdict_seconds_ago: None,
+        idle_status: None,
+        idle_status_seconds_ago: None,
         notices: vec![],
         jupyter: Jupyter { state: JupyterState::Off, port: None, path: None, token: None, error: None },
         signals: Signals::default(),
     }
 }
 
-/// One that runs.
+/// Returns the status of a running Jupyter server.
 pub fn jupyter() -> Jupyter {
     Jupyter {
         state: JupyterState::Running,

@@ -1,4 +1,5 @@
-//! Brings this executable, with the helpers' names for it, into a directory that the containers of a server share. Runs in the agent's own image.
+//! `odc-agent install`: copies this executable, and links with the names of the user commands, into a directory that
+//! the containers of a server share. Runs in the agent's own image.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,27 +9,27 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::args;
-use crate::helper;
-use crate::replace::replace;
+use crate::atomic_write::write_atomic;
+use crate::cli;
 
-/// Safe to repeat: a server that runs the old copy keeps it, because the new one takes its name, not its place.
+/// Safe to repeat: a server that runs the old copy keeps its inode.
 pub fn run(args: &args::Install) -> anyhow::Result<()> {
     let args::Install { to } = args;
-    let own = std::env::current_exe().context("finding this executable")?;
-    let mut source = File::open(&own).with_context(|| format!("opening {}", own.display()))?;
-    fs::create_dir_all(to).with_context(|| format!("making the directory {}", to.display()))?;
+    let executable = std::env::current_exe().context("cannot locate this executable")?;
+    let mut source = File::open(&executable).with_context(|| format!("cannot open {}", executable.display()))?;
+    fs::create_dir_all(to).with_context(|| format!("cannot create directory {}", to.display()))?;
     let copy = to.join("odc-agent");
-    replace(&copy, 0o755, |file| io::copy(&mut source, file).map(drop))
-        .with_context(|| format!("writing {}", copy.display()))?;
-    helper::NAMES.into_iter().try_for_each(|name| link(to, name))
+    write_atomic(&copy, 0o755, |file| io::copy(&mut source, file).map(drop))
+        .with_context(|| format!("cannot write {}", copy.display()))?;
+    cli::PROGRAM_NAMES.into_iter().try_for_each(|name| link(to, name))
 }
 
-/// The same executable under another name.
+/// Creates or replaces a link to the executable.
 fn link(to: &Path, name: &str) -> anyhow::Result<()> {
-    let (link, next) = (to.join(name), to.join(format!("{name}.next")));
-    // What a killed one left is no use to anybody.
-    let _ = fs::remove_file(&next);
-    symlink("odc-agent", &next)
-        .and_then(|()| fs::rename(&next, &link))
-        .with_context(|| format!("making the link {}", link.display()))
+    let (link, temporary) = (to.join(name), to.join(format!("{name}.next")));
+    // May be left from an interrupted run.
+    let _ = fs::remove_file(&temporary);
+    symlink("odc-agent", &temporary)
+        .and_then(|()| fs::rename(&temporary, &link))
+        .with_context(|| format!("cannot create link {}", link.display()))
 }

@@ -1,25 +1,32 @@
-//! What runs inside every dev server: one static executable that makes any image a server.
+//! The agent of a dev server: one static executable that turns any container image into a server.
 //!
-//! A pod uses it in this order. [`install`] brings it from the agent's image into a shared directory. [`prepare`], in the
-//! user's image, writes account files that know the user. [`init`] is process 1 of the server, and keeps [`serve`]
-//! running, which lets people in. [`probe`] tells the kubelet whether the server is ready, from the [`state`] that `init` writes.
+//! A pod uses it in this order. [`install`] copies it from the agent's image into a shared directory. [`accounts`], run
+//! as `prepare` in the user's image, writes account files that contain the user. [`init`] is process 1 of the server
+//! and supervises [`serve`], the SSH server. [`probe`] reports readiness to the kubelet, from the [`init_state`] that
+//! `init` writes.
 //!
-//! Nothing here may count on the image: there may be no shell, no account, no home, and no place to write but a mounted one.
-//! The agent knows nothing of Kubernetes; whoever builds the pod chooses paths and flags.
+//! Nothing here may depend on the image: there may be no shell, no account, no home, and no writable directory except a
+//! mounted one. The agent does not know Kubernetes; the operator that builds the pod chooses paths and flags.
 
+pub mod accounts;
 pub mod args;
-pub mod clock;
+pub mod atomic_write;
+pub mod backoff;
+pub mod boot_time;
+pub mod bounded_read;
+pub mod cli;
 #[cfg(test)]
 mod fixtures;
-pub mod helper;
+pub mod format;
 pub mod init;
+pub mod init_state;
 pub mod install;
+pub mod log;
 pub mod pre_stop;
-pub mod prepare;
 pub mod probe;
+pub mod process_id;
 pub mod random;
-pub mod replace;
-pub mod run_script;
+pub mod script;
 pub mod serve;
 pub mod shell;
-pub mod state;
+pub mod syncfs;

@@ -1,38 +1,37 @@
-//! The agent as a process: what was typed is handed to the subcommand, an error becomes one line and an exit code.
+//! Entry point: dispatches to the subcommand and turns an error into one line and an exit code.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use odc_agent::args::{Agent, Command};
-use odc_agent::serve::forward::resolve;
-use odc_agent::serve::session::leader;
-use odc_agent::{helper, init, install, pre_stop, prepare, probe, run_script, serve};
+use odc_agent::args::{Cli, Command};
+use odc_agent::serve::forward::resolver;
+use odc_agent::serve::session::exec_session;
+use odc_agent::{accounts, cli, init, install, pre_stop, probe, script, serve};
 
 fn main() -> ExitCode {
-    // The same executable under other names.
-    if let Some(code) = helper::by_name(std::env::args_os()) {
+    if let Some(code) = cli::dispatch_by_name(std::env::args_os()) {
         return code;
     }
-    run(Agent::parse()).unwrap_or_else(|error| {
-        // Nobody may be reading; the exit code still says it.
+    run(Cli::parse()).unwrap_or_else(|error| {
+        // If stderr is closed, the exit code still reports the failure.
         let _ = writeln!(std::io::stderr(), "odc-agent: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-fn run(Agent { command }: Agent) -> anyhow::Result<ExitCode> {
+fn run(Cli { command }: Cli) -> anyhow::Result<ExitCode> {
     match command {
         Command::Install(args) => install::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Prepare(args) => prepare::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Prepare(args) => accounts::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Init(args) => init::run(args),
         Command::Serve(args) => serve::run(&args),
-        Command::Session(args) => leader::run(&args),
-        Command::Resolve(args) => resolve::run(&args),
-        Command::RunScript(args) => run_script::run(&args),
-        Command::PreStop(args) => Ok(pre_stop::run(&args)),
+        Command::ExecSession(args) => exec_session::run(&args),
+        Command::Resolve(args) => resolver::run(&args),
+        Command::RunScript(args) => script::exec::run(&args),
+        Command::PreStop(args) => Ok(pre_stop::runner::run(&args)),
         Command::Probe(args) => Ok(probe::run(&args)),
-        Command::Status(args) => helper::status::run(&args),
-        Command::KeepAlive(args) => helper::keep_alive::run(args),
+        Command::Status(args) => cli::status::run(&args),
+        Command::KeepAlive(args) => cli::keep_alive::run(args),
     }
 }

@@ -1,16 +1,24 @@
-//! Numbers nobody can guess.
+//! Random numbers from the kernel.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// `BYTES` random bytes, as twice as many digits.
+/// Returns `BYTES` random bytes in hexadecimal.
 pub fn hex<const BYTES: usize>() -> String {
+    bytes::<BYTES>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub fn u32() -> u32 {
+    u32::from_ne_bytes(bytes())
+}
+
+fn bytes<const BYTES: usize>() -> [u8; BYTES] {
     let mut bytes = [0_u8; BYTES];
     let mut filled = 0;
     while filled < BYTES {
-        // The kernel refuses nothing of this size, and may only be interrupted.
+        // For a buffer of this size, the only possible error is an interrupt before the pool is initialized.
         filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty()).unwrap_or_default();
     }
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes
 }
 
 #[cfg(test)]
@@ -18,7 +26,7 @@ mod tests {
     use super::hex;
 
     #[test]
-    fn no_two_are_alike() {
+    fn values_differ() {
         assert_eq!(hex::<24>().len(), 48);
         assert_ne!(hex::<24>(), hex::<24>());
     }

@@ -1,36 +1,38 @@
-//! Which shell an image has. Whether one is needed is up to the caller.
+//! Shells and programs of an image.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// Best for people first. `/busybox` is where minimal images keep their debugging shell.
-const FOR_PEOPLE: [&str; 6] =
+/// In order of preference. `/busybox` is where minimal images have their debugging shell.
+const INTERACTIVE_SHELLS: [&str; 6] =
     ["/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/bin/sh", "/usr/bin/sh", "/busybox/sh"];
 
-/// What scripts without an interpreter of their own are written for comes first.
-const FOR_SCRIPTS: [&str; 5] = ["/bin/sh", "/usr/bin/sh", "/busybox/sh", "/bin/bash", "/usr/local/bin/bash"];
+/// In order of preference; `sh` first, as scripts without an interpreter line are written for it.
+const SCRIPT_SHELLS: [&str; 5] = ["/bin/sh", "/usr/bin/sh", "/busybox/sh", "/bin/bash", "/usr/local/bin/bash"];
 
-/// What an account is given that has no shell to log in to.
+/// Shell of an account in an image without a shell.
 pub const NOLOGIN: &str = "/usr/sbin/nologin";
 
-pub fn for_people(root: &Path) -> Option<&'static str> {
-    FOR_PEOPLE.into_iter().find(|shell| runs(root, shell))
+/// Returns the best interactive shell of the image at `root`.
+pub fn interactive_shell(root: &Path) -> Option<&'static str> {
+    INTERACTIVE_SHELLS.into_iter().find(|shell| is_executable(root, shell))
 }
 
-pub fn for_scripts(root: &Path) -> Option<&'static str> {
-    FOR_SCRIPTS.into_iter().find(|shell| runs(root, shell))
+/// Returns the shell that runs scripts in the image at `root`.
+pub fn script_shell(root: &Path) -> Option<&'static str> {
+    SCRIPT_SHELLS.into_iter().find(|shell| is_executable(root, shell))
 }
 
-/// Whether `program`, a path in the image, is something we may execute.
-pub fn runs(root: &Path, program: &str) -> bool {
+/// Reports whether `program`, a path in the image at `root`, is an executable file.
+pub fn is_executable(root: &Path, program: &str) -> bool {
     let path = root.join(program.trim_start_matches('/'));
     path.is_file() && access(&path, Access::EXEC_OK).is_ok()
 }
 
-/// A program by its name, in the directories that `PATH` lists.
-pub fn find(name: &str, path: Option<&OsStr>) -> Option<PathBuf> {
+/// Searches a program in the directories of `path`, which has the format of `PATH`.
+pub fn which(name: &str, path: Option<&OsStr>) -> Option<PathBuf> {
     let directories = std::env::split_paths(path?).filter(|directory| directory.is_absolute());
     directories
         .map(|directory| directory.join(name))
@@ -44,7 +46,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn the_best_shell_of_the_image_is_found() {
+    fn preferred_executable_shell_is_found() {
         let root = tempfile::tempdir().unwrap();
         let add = |path: &str, mode| {
             let path = root.path().join(path);
@@ -52,7 +54,7 @@ mod tests {
             fs::write(&path, "").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         };
-        let found = || (for_people(root.path()), for_scripts(root.path()));
+        let found = || (interactive_shell(root.path()), script_shell(root.path()));
         assert_eq!(found(), (None, None));
         add("bin/bash", 0o644);
         fs::create_dir_all(root.path().join("usr/bin/sh")).unwrap();

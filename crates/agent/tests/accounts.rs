@@ -1,6 +1,6 @@
-//! `odc-agent prepare` by the real executable, and that the tools of an image then know the user.
+//! `odc-agent prepare` with the real executable, and tools of an image with the prepared files.
 
-#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+#![expect(clippy::unwrap_used, reason = "test helpers panic on failure")]
 
 use std::path::Path;
 use std::process::Command;
@@ -12,8 +12,8 @@ fn prepare(to: &Path, flags: &[&str]) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Runs a line as user 54321 of group 54321, with the prepared files in their place.
-fn run_as_the_user(files: &Path, line: &str) -> String {
+/// Runs a command as user and group 54321, with the prepared files mounted.
+fn run_as_user(files: &Path, line: &str) -> String {
     let user = "unshare --user --map-user=54321 --map-group=54321";
     let mounts = "mount --bind $FILES/passwd /etc/passwd; mount --bind $FILES/group /etc/group";
     let output = Command::new("unshare")
@@ -28,10 +28,10 @@ fn run_as_the_user(files: &Path, line: &str) -> String {
 }
 
 #[test]
-fn the_tools_of_the_image_know_the_user() {
-    let place = tempfile::tempdir().unwrap();
+fn tools_of_the_image_know_the_user() {
+    let dir = tempfile::tempdir().unwrap();
     let flags = ["--uid=54321", "--gid=54321", "--full-name=Ada Lovelace", "--home=/srv/ada", "--name=ada"];
-    prepare(place.path(), &flags);
+    prepare(dir.path(), &flags);
     for (line, expect) in [
         ("id -un; id -gn", "ada\nada"),
         ("whoami", "ada"),
@@ -41,26 +41,26 @@ fn the_tools_of_the_image_know_the_user() {
         ("ssh -G example.org | grep -m1 ^user\\ ", "user ada"),
         ("ssh -G example.org | grep -m1 ^userknownhostsfile", "userknownhostsfile /srv/ada/.ssh/known_hosts"),
     ] {
-        // Not every machine that runs this has git and ssh.
+        // git and ssh may not be installed.
         let tool = line.split_whitespace().find(|word| !word.contains('=')).unwrap();
         if !Command::new("/bin/sh").args(["-c", &format!("command -v {tool} >/dev/null")]).status().unwrap().success() {
             continue;
         }
-        let said = run_as_the_user(place.path(), line);
-        assert!(said.starts_with(expect), "{line}: {said}");
+        let output = run_as_user(dir.path(), line);
+        assert!(output.starts_with(expect), "{line}: {output}");
     }
 }
 
 #[test]
-fn without_being_told_it_prepares_for_whoever_runs_it() {
-    let place = tempfile::tempdir().unwrap();
-    prepare(place.path(), &[]);
+fn defaults_are_the_current_user_and_group() {
+    let dir = tempfile::tempdir().unwrap();
+    prepare(dir.path(), &[]);
     let uid = rustix::process::getuid().as_raw().to_string();
     let gid = rustix::process::getgid().as_raw().to_string();
-    let third = |name: &str, value: &str| {
-        let text = std::fs::read_to_string(place.path().join(name)).unwrap();
+    let has_id = |name: &str, value: &str| {
+        let text = std::fs::read_to_string(dir.path().join(name)).unwrap();
         assert!(text.lines().any(|line| line.split(':').nth(2) == Some(value)), "{text}");
     };
-    third("passwd", &uid);
-    third("group", &gid);
+    has_id("passwd", &uid);
+    has_id("group", &gid);
 }

@@ -1,15 +1,14 @@
-//! The API server's verdict on an object, without the API server: the same schema and the same rules, from the same
-//! definitions. Clients can say what is wrong before they send it, and tests need no cluster.
+//! Validates objects as the API server does, by the schemas and CEL rules of the CRDs. Clients can report errors before
+//! they send an object, and tests need no cluster.
 //!
-//! The steps are the API server's: leave out what it does not know, fill in defaults, check the schema, evaluate the
-//! rules. Rules see only objects of the right shape. Not covered is what the API server knows beyond the definition
-//! (metadata other than the name) and its leniency: towards unchanged values that an older definition had allowed, and
-//! towards `1.0` where `1` is meant.
+//! The steps are those of the API server: prune unknown fields, apply defaults, validate the schema, evaluate the
+//! rules. Rules are evaluated only for objects that match the schema. Not covered are the validation of metadata other
+//! than the name, ratcheting of unchanged values, and `1.0` as an integer.
 
-mod align;
 mod bounds;
 #[cfg(test)]
 mod cases;
+mod correlate;
 mod prune;
 
 use std::collections::BTreeMap;
@@ -25,12 +24,11 @@ use serde_json::Value;
 use crate::crd::crds;
 use bounds::Patterns;
 
-/// Something to correct.
+/// A validation error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Violation {
-    /// The field, such as `spec.access.ports[0].name`.
+    /// The path of the field, such as `spec.access.ports[0].name`.
     pub path: String,
-    /// What to do about it.
     pub message: String,
 }
 
@@ -40,7 +38,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Whether the API server would create this object.
+/// Validates the creation of an object.
 pub fn check_create<K>(object: &K) -> Result<(), Vec<Violation>>
 where
     K: Resource<DynamicType = ()> + Serialize,
@@ -48,7 +46,7 @@ where
     check(&K::kind(&()), &json(object)?, None)
 }
 
-/// Whether the API server would replace `old` by `new`.
+/// Validates the update of an object.
 pub fn check_update<K>(old: &K, new: &K) -> Result<(), Vec<Violation>>
 where
     K: Resource<DynamicType = ()> + Serialize,
@@ -56,7 +54,7 @@ where
     check(&K::kind(&()), &json(new)?, Some(&json(old)?))
 }
 
-/// The same for objects as they were written, of any of our kinds; `old` is what is stored, if anything is.
+/// Validates a JSON object of any ODC kind; `old` is the stored object for an update.
 pub fn check_object(object: &Value, old: Option<&Value>) -> Result<(), Vec<Violation>> {
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     check(kind, object, old)
@@ -66,21 +64,21 @@ fn check(kind: &str, object: &Value, old: Option<&Value>) -> Result<(), Vec<Viol
     let Some(definition) = DEFINITIONS.get(kind) else {
         return Err(vec![violation(
             "kind",
-            format!("{kind:?} is no kind of {}; write one of {}", crate::GROUP, kinds()),
+            format!("unknown kind {kind:?} of {}; must be one of {}", crate::GROUP, kinds()),
         )]);
     };
     let object = definition.defaulted(object);
-    let old = old.map(|old| align::aligned(&definition.schema, definition.defaulted(old), &object));
+    let old = old.map(|old| correlate::correlated(&definition.schema, definition.defaulted(old), &object));
 
     let mut violations = bounds::violations(&definition.schema, &definition.patterns, &object);
     if object.pointer("/metadata/name").and_then(Value::as_str).is_none() {
-        violations.push(violation("metadata.name", "give it a name"));
+        violations.push(violation("metadata.name", "required"));
     }
     if violations.is_empty() {
-        let broken = validate_compiled(&definition.rules, &object, old.as_ref()).err();
-        violations.extend(broken.into_iter().flatten().map(|broken| Violation {
-            path: broken.field_path.trim_start_matches('.').to_owned(),
-            message: broken.message,
+        let errors = validate_compiled(&definition.rules, &object, old.as_ref()).err();
+        violations.extend(errors.into_iter().flatten().map(|error| Violation {
+            path: error.field_path.trim_start_matches('.').to_owned(),
+            message: error.message,
         }));
     }
     violations.sort();
@@ -92,10 +90,10 @@ fn violation(path: &str, message: impl Into<String>) -> Violation {
 }
 
 fn json(object: &impl Serialize) -> Result<Value, Vec<Violation>> {
-    serde_json::to_value(object).map_err(|error| vec![violation("", format!("this object cannot be written: {error}"))])
+    serde_json::to_value(object).map_err(|error| vec![violation("", format!("serializing the object: {error}"))])
 }
 
-/// A kind, ready to be checked against.
+/// A compiled CRD.
 struct Definition {
     schema: JSONSchemaProps,
     document: Value,
@@ -107,7 +105,7 @@ static DEFINITIONS: LazyLock<BTreeMap<String, Definition>> = LazyLock::new(|| {
     let definition = |crd: CustomResourceDefinition| {
         let schema = crd.spec.versions.into_iter().next()?.schema?.open_api_v3_schema?;
         let document = serde_json::to_value(&schema).ok()?;
-        let (patterns, rules) = (Patterns::of(&schema), compile_schema(&document));
+        let (patterns, rules) = (Patterns::compile(&schema), compile_schema(&document));
         Some((crd.spec.names.kind, Definition { schema, document, patterns, rules }))
     };
     crds().into_iter().filter_map(definition).collect()
@@ -131,7 +129,7 @@ mod tests {
     use crate::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
 
     #[test]
-    fn every_kind_can_be_checked() {
+    fn fixtures_of_all_kinds_are_valid() {
         assert_eq!(kinds(), "DevServer, DevServerFlavor, DevServerUser, Team");
         let objects = [
             check_create(&DevServer::test()),
@@ -143,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_compiles_here_too() {
+    fn all_rules_compile() {
         fn check(schema: &CompiledSchema) {
             assert!(!schema.has_errors(), "{:?}", schema.compilation_errors());
             schema
@@ -157,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_kind_is_named() {
+    fn unknown_kind_is_rejected() {
         let violations = check_object(&json!({"kind": "Disk"}), None).unwrap_err();
-        assert!(violations[0].to_string().starts_with("kind: \"Disk\" is no kind of odc.dev"));
+        assert!(violations[0].to_string().starts_with("kind: unknown kind \"Disk\" of odc.dev"));
     }
 
     #[test]
-    fn an_object_without_a_name_is_refused() {
+    fn object_without_name_is_rejected() {
         let mut server = DevServer::test();
         server.metadata.name = None;
-        assert_eq!(check_create(&server).unwrap_err(), [violation("metadata.name", "give it a name")]);
+        assert_eq!(check_create(&server).unwrap_err(), [violation("metadata.name", "required")]);
     }
 
     #[test]
-    fn a_typed_update_is_checked_like_a_written_one() {
+    fn typed_update_is_validated() {
         let old = DevServer::test();
         let mut new = old.clone();
         new.spec.lifetime = "12h".parse().unwrap();

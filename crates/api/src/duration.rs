@@ -1,7 +1,7 @@
-//! Durations as Go writes them (`8h`, `1h30m`), exact in whole milliseconds and at most a year.
+//! Durations in Go's format (`8h`, `1h30m`), in whole milliseconds and at most one year.
 //!
-//! kube's own type computes in floating point and panics on what does not fit; a deadline must do neither. What is
-//! finer than a millisecond or longer than a year is refused, never rounded.
+//! kube's type uses floating point and panics on overflow, which is not acceptable for deadlines. Values that are finer
+//! than a millisecond or longer than a year are rejected, not rounded.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rule;
 
-/// Whole numbers, each unit at most once, the largest first: a subset of Go's that every reader computes alike.
+/// A subset of Go's format: integers, each unit at most once, the largest first.
 const PATTERN: &str = "^([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?$";
 
 const SECOND: u64 = 1_000;
@@ -27,7 +27,7 @@ pub struct Duration {
 
 impl Duration {
     pub const ZERO: Self = Self { milliseconds: 0 };
-    /// A year.
+    /// One year.
     pub const MAX: Self = Self { milliseconds: 8760 * HOUR };
 
     pub const fn hours(hours: u8) -> Self {
@@ -42,7 +42,7 @@ impl Duration {
         Self { milliseconds: seconds as u64 * SECOND }
     }
 
-    /// Cut to whole milliseconds and to the longest there is.
+    /// Truncates to whole milliseconds and to [`MAX`](Self::MAX).
     pub fn from_std(duration: std::time::Duration) -> Self {
         let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self { milliseconds: milliseconds.min(Self::MAX.milliseconds) }
@@ -59,54 +59,72 @@ impl From<Duration> for std::time::Duration {
     }
 }
 
+/// Formats seconds for output with at most two units, truncated: `45s`, `1m5s`, `31m`, `1h20m`, `2d4h`. Minutes are
+/// shown with seconds below ten minutes, and days from two days on. The same as `odc_control::duration::format`.
+pub fn format_seconds(seconds: u64) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    const TEN_MINUTES: u64 = 10 * MINUTE;
+    const TWO_DAYS: u64 = 2 * DAY;
+    let (large, unit, small, small_unit) = match seconds {
+        0..MINUTE => return format!("{seconds}s"),
+        MINUTE..TEN_MINUTES => (seconds / MINUTE, "m", seconds % MINUTE, "s"),
+        TEN_MINUTES..HOUR => return format!("{}m", seconds / MINUTE),
+        HOUR..TWO_DAYS => (seconds / HOUR, "h", seconds % HOUR / MINUTE, "m"),
+        TWO_DAYS.. => (seconds / DAY, "d", seconds % DAY / HOUR, "h"),
+    };
+    if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{small_unit}") }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotADuration {
-    #[error("{0:?} is not a duration; write it like 8h, 90m or 1h30m")]
-    Shape(String),
-    #[error("{0:?} is negative; give a duration of zero or more")]
+pub enum InvalidDuration {
+    #[error("invalid duration {0:?}: use a format such as 8h, 90m or 1h30m")]
+    Format(String),
+    #[error("invalid duration {0:?}: must not be negative")]
     Negative(String),
-    #[error("{0:?} is finer than a millisecond; give whole milliseconds")]
+    #[error("invalid duration {0:?}: must be a multiple of 1ms")]
     TooFine(String),
-    #[error("{0:?} is more than a year; give at most 8760h")]
+    #[error("invalid duration {0:?}: must be at most 8760h")]
     TooLong(String),
 }
 
 impl FromStr for Duration {
-    type Err = NotADuration;
+    type Err = InvalidDuration;
 
-    /// Reads everything Go's `time.ParseDuration` reads.
-    fn from_str(text: &str) -> Result<Self, NotADuration> {
-        let shape = || NotADuration::Shape(text.to_owned());
+    /// Accepts everything that Go's `time.ParseDuration` accepts, within the limits.
+    fn from_str(text: &str) -> Result<Self, InvalidDuration> {
+        let format = || InvalidDuration::Format(text.to_owned());
         let mut rest = match text.strip_prefix('-') {
-            Some(_) => return Err(NotADuration::Negative(text.to_owned())),
+            Some(_) => return Err(InvalidDuration::Negative(text.to_owned())),
             None => text.strip_prefix('+').unwrap_or(text),
         };
         if rest == "0" {
             return Ok(Self::ZERO);
         }
         if rest.is_empty() {
-            return Err(shape());
+            return Err(format());
         }
         let mut nanoseconds = 0_u128;
         while !rest.is_empty() {
             let (whole, after) = digits(rest);
             let (fraction, after) = after.strip_prefix('.').map_or(("", after), digits);
             if whole.is_empty() && fraction.is_empty() {
-                return Err(shape());
+                return Err(format());
             }
-            let (unit, after) = unit(after).ok_or_else(shape)?;
-            let part = scaled(whole, fraction, unit).map_err(|finer| finer.of(text))?;
+            let (unit, after) = unit(after).ok_or_else(format)?;
+            let part = scaled(whole, fraction, unit).map_err(|inexact| inexact.into_error(text))?;
             nanoseconds = nanoseconds.saturating_add(part);
             rest = after;
         }
         if !nanoseconds.is_multiple_of(1_000_000) {
-            return Err(NotADuration::TooFine(text.to_owned()));
+            return Err(InvalidDuration::TooFine(text.to_owned()));
         }
         u64::try_from(nanoseconds / 1_000_000)
             .ok()
             .map(|milliseconds| Self { milliseconds })
             .filter(|duration| *duration <= Self::MAX)
-            .ok_or_else(|| NotADuration::TooLong(text.to_owned()))
+            .ok_or_else(|| InvalidDuration::TooLong(text.to_owned()))
     }
 }
 
@@ -114,44 +132,44 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().take_while(u8::is_ascii_digit).count())
 }
 
-/// The unit a text begins with, in nanoseconds, and what follows.
+/// Splits a unit off the text. Returns its length in nanoseconds and the rest.
 fn unit(text: &str) -> Option<(u128, &str)> {
-    // Two-letter units first: "ms" also begins with "m". Go writes micro with either of two characters.
+    // Two-letter units first, because "ms" starts with "m". Go accepts both micro signs.
     let units = [("ns", 1), ("us", 1_000), ("µs", 1_000), ("μs", 1_000), ("ms", 1_000_000)];
     let long = [("s", 1_000_000_000), ("m", 60_000_000_000), ("h", 3_600_000_000_000)];
     units.into_iter().chain(long).find_map(|(name, size)| Some((size, text.strip_prefix(name)?)))
 }
 
 enum Inexact {
-    Finer,
-    Larger,
+    TooFine,
+    TooLong,
 }
 
 impl Inexact {
-    fn of(self, text: &str) -> NotADuration {
+    fn into_error(self, text: &str) -> InvalidDuration {
         match self {
-            Self::Finer => NotADuration::TooFine(text.to_owned()),
-            Self::Larger => NotADuration::TooLong(text.to_owned()),
+            Self::TooFine => InvalidDuration::TooFine(text.to_owned()),
+            Self::TooLong => InvalidDuration::TooLong(text.to_owned()),
         }
     }
 }
 
-/// `whole.fraction` units in nanoseconds.
+/// Returns `whole.fraction` units in nanoseconds.
 fn scaled(whole: &str, fraction: &str, unit: u128) -> Result<u128, Inexact> {
     let number = |text: &str| if text.is_empty() { Ok(0_u128) } else { text.parse() };
     let fraction = fraction.trim_end_matches('0');
-    let whole = number(whole).map_err(|_| Inexact::Larger)?.checked_mul(unit).ok_or(Inexact::Larger)?;
-    let places = u32::try_from(fraction.len()).map_err(|_| Inexact::Finer)?;
-    let denominator = 10_u128.checked_pow(places).ok_or(Inexact::Finer)?;
-    let numerator = number(fraction).map_err(|_| Inexact::Finer)?.checked_mul(unit).ok_or(Inexact::Finer)?;
+    let whole = number(whole).map_err(|_| Inexact::TooLong)?.checked_mul(unit).ok_or(Inexact::TooLong)?;
+    let places = u32::try_from(fraction.len()).map_err(|_| Inexact::TooFine)?;
+    let denominator = 10_u128.checked_pow(places).ok_or(Inexact::TooFine)?;
+    let numerator = number(fraction).map_err(|_| Inexact::TooFine)?.checked_mul(unit).ok_or(Inexact::TooFine)?;
     if !numerator.is_multiple_of(denominator) {
-        return Err(Inexact::Finer);
+        return Err(Inexact::TooFine);
     }
-    whole.checked_add(numerator / denominator).ok_or(Inexact::Larger)
+    whole.checked_add(numerator / denominator).ok_or(Inexact::TooLong)
 }
 
 impl fmt::Display for Duration {
-    /// The shortest form the schema accepts: `1h30m`, not Go's `1h30m0s`.
+    /// Prints the shortest form that the schema accepts: `1h30m`, not Go's `1h30m0s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.milliseconds == 0 {
             return f.write_str("0s");
@@ -168,9 +186,9 @@ impl fmt::Display for Duration {
 }
 
 impl TryFrom<String> for Duration {
-    type Error = NotADuration;
+    type Error = InvalidDuration;
 
-    fn try_from(text: String) -> Result<Self, NotADuration> {
+    fn try_from(text: String) -> Result<Self, InvalidDuration> {
         text.parse()
     }
 }
@@ -198,7 +216,7 @@ impl JsonSchema for Duration {
             "pattern": PATTERN,
             "x-kubernetes-validations": rule::validations([(
                 "duration(self) <= duration('8760h')",
-                "give a duration of at most a year, 8760h",
+                "duration must be at most 8760h (one year)",
             )]),
         })
     }
@@ -212,7 +230,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_reads() {
+    fn seconds_are_formatted_with_at_most_two_units() {
+        for (seconds, expect) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (65, "1m5s"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (1865, "31m"),
+            (3600, "1h"),
+            (4800, "1h20m"),
+            (86_400, "24h"),
+            (172_799, "47h59m"),
+            (172_800, "2d"),
+            (190_000, "2d4h"),
+        ] {
+            assert_eq!(format_seconds(seconds), expect);
+        }
+    }
+
+    #[test]
+    fn parses_go_durations() {
         for (text, milliseconds) in [
             ("0", 0),
             ("+0", 0),
@@ -242,24 +281,24 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_with_its_reason() {
+    fn invalid_durations_are_rejected_with_the_reason() {
         for text in ["", " ", "8", ".", ".s", "h", "8 h", "8H", "1d", "1h30", "٣h", "1hh", "--1s", "1e3s", "8h\n"] {
             let error = text.parse::<Duration>().unwrap_err();
-            assert!(matches!(error, NotADuration::Shape(_) | NotADuration::Negative(_)), "{text}: {error}");
+            assert!(matches!(error, InvalidDuration::Format(_) | InvalidDuration::Negative(_)), "{text}: {error}");
         }
-        assert_eq!("-5s".parse::<Duration>(), Err(NotADuration::Negative("-5s".into())));
+        assert_eq!("-5s".parse::<Duration>(), Err(InvalidDuration::Negative("-5s".into())));
         for fine in ["1us", "0.5ms", "0.3333333333333333333h", "1.0001s"] {
-            assert_eq!(fine.parse::<Duration>(), Err(NotADuration::TooFine(fine.into())));
+            assert_eq!(fine.parse::<Duration>(), Err(InvalidDuration::TooFine(fine.into())));
         }
         for long in ["8760h1ms", "99999h", "9223372036854775808ns", "340282366920938463463374607431768211456h"] {
             let error = long.parse::<Duration>().unwrap_err();
-            assert!(matches!(error, NotADuration::TooLong(_) | NotADuration::TooFine(_)), "{long}: {error}");
+            assert!(matches!(error, InvalidDuration::TooLong(_) | InvalidDuration::TooFine(_)), "{long}: {error}");
         }
     }
 
     proptest! {
         #[test]
-        fn prints_what_the_schema_accepts_and_reads_it_back(milliseconds in 0..=Duration::MAX.milliseconds) {
+        fn printed_duration_matches_schema_and_parses_back(milliseconds in 0..=Duration::MAX.milliseconds) {
             let duration = Duration { milliseconds };
             let text = duration.to_string();
             prop_assert!(Regex::new(PATTERN).unwrap().is_match(&text), "{}", text);
@@ -268,15 +307,15 @@ mod tests {
         }
 
         #[test]
-        fn what_the_schema_accepts_parses_unless_it_is_over_a_year(
+        fn text_accepted_by_schema_parses_up_to_one_year(
             text in "([0-9]{1,5}h)?([0-9]{1,6}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?"
         ) {
             prop_assume!(text.len() >= 2);
-            prop_assert!(matches!(text.parse::<Duration>(), Ok(_) | Err(NotADuration::TooLong(_))));
+            prop_assert!(matches!(text.parse::<Duration>(), Ok(_) | Err(InvalidDuration::TooLong(_))));
         }
 
         #[test]
-        fn no_text_panics(text in "\\PC{0,40}|[0-9.]{0,60}(ns|us|ms|s|m|h)") {
+        fn parser_never_panics(text in "\\PC{0,40}|[0-9.]{0,60}(ns|us|ms|s|m|h)") {
             let _ = text.parse::<Duration>();
         }
     }

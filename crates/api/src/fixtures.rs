@@ -1,10 +1,6 @@
-//! Objects for tests: valid ones to start from, changed by what a test is about. The names differ from each other, so
-//! that a swapped one shows.
+//! Objects for tests: valid objects with builder methods. All names differ, so that a swapped name is detected.
 
-#![expect(
-    clippy::expect_used,
-    reason = "every text here is a literal, and a wrong one should stop the test that uses it"
-)]
+#![expect(clippy::expect_used, reason = "all texts are literals, and an invalid one must fail the test")]
 
 pub mod case;
 
@@ -13,16 +9,17 @@ use std::str::FromStr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 
+use crate::name::UserName;
 use crate::v1alpha1::{
     Access, Desired, DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerSpec, DevServerStatus, DevServerUser,
     DevServerUserSpec, Device, Home, Idle, IdleAction, Limits, Per, Phase, Privilege, Quota, Resources, Role,
     Scheduling, Team, TeamPriority, TeamSpec,
 };
 
-/// A key nobody has the other half of.
+/// A public key without a private key.
 pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT ada@laptop";
 
-/// A time as it is written in manifests.
+/// Parses an RFC 3339 time.
 pub fn time(text: &str) -> Time {
     Time(text.parse::<Timestamp>().expect("a time like 2026-01-31T09:00:00Z"))
 }
@@ -32,7 +29,7 @@ fn parsed<T: FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
 }
 
 impl DevServer {
-    /// The server `server-1` of `ada`: one device of the flavor `flavor-gpu`, home on the claim `claim-home`.
+    /// Returns the server `server-1` of `ada`: one device of the flavor `flavor-gpu`, home on the claim `claim-home`.
     pub fn test() -> Self {
         let spec = DevServerSpec {
             team: None,
@@ -71,7 +68,7 @@ impl DevServer {
 
     #[must_use]
     pub fn owned_by(mut self, user: &str) -> Self {
-        self.metadata.namespace = Some(crate::namespace::of(&parsed(user)));
+        self.metadata.namespace = Some(crate::namespace::for_user(&parsed::<UserName>(user)));
         self
     }
 
@@ -95,7 +92,7 @@ impl DevServer {
         self
     }
 
-    /// A home of this size on the node. It cannot hibernate, so idleness ends the server.
+    /// Sets an ephemeral home, and the idle action End, because the server cannot be hibernated.
     #[must_use]
     pub fn ephemeral(mut self, size: &str) -> Self {
         self.spec.home = Home::Ephemeral(parsed(size));
@@ -103,7 +100,7 @@ impl DevServer {
         self
     }
 
-    /// As if the spec had been edited: the generation goes up.
+    /// Changes the spec and increments the generation.
     #[must_use]
     pub fn desired(mut self, desired: Desired) -> Self {
         self.spec.desired = desired;
@@ -125,7 +122,7 @@ impl DevServer {
 }
 
 impl DevServerFlavor {
-    /// The flavor `flavor-gpu`: eight GPUs on a node, each with 24 cores and 240Gi.
+    /// Returns the flavor `flavor-gpu`: eight GPUs on a node, each with 24 cores and 240Gi.
     pub fn test() -> Self {
         let device = Device {
             resource: "nvidia.com/gpu".into(),
@@ -149,13 +146,13 @@ impl DevServerFlavor {
             default: false,
             maintenance: None,
             gang_topology_key: None,
-            warm: None,
+            warm_pool: None,
             spot: false,
         };
         Self::new("flavor-gpu", spec)
     }
 
-    /// The flavor `flavor-cpu`: four cores and 16Gi for each server, no devices.
+    /// Returns the flavor `flavor-cpu`: four cores and 16Gi for each server, no devices.
     pub fn test_cpu() -> Self {
         let mut flavor = Self::test();
         flavor.metadata.name = Some("flavor-cpu".into());
@@ -180,7 +177,7 @@ impl DevServerFlavor {
 }
 
 impl DevServerUser {
-    /// The user `ada`, without quota.
+    /// Returns the user `ada`, without quota.
     pub fn test() -> Self {
         let spec = DevServerUserSpec {
             display_name: Some("Ada".into()),
@@ -204,14 +201,14 @@ impl DevServerUser {
 }
 
 impl Team {
-    /// The team `team-vision` with the member `ada`, without quota.
+    /// Returns the team `team-vision` with the member `ada`, without quota.
     pub fn test() -> Self {
         let spec = TeamSpec {
             display_name: None,
             members: vec![parsed("ada")],
             quota: Quota::default(),
             weight: 1,
-            borrow_limit: None,
+            borrowing_limit: None,
             priority: TeamPriority::default(),
         };
         Self::new("team-vision", spec)

@@ -1,4 +1,4 @@
-//! Labels we set and select by, and the schema of maps of labels.
+//! Labels that ODC sets or selects by, and the schema of label maps.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -11,16 +11,18 @@ pub const TEAM: &str = "odc.dev/team";
 /// The `DevServerFlavor` an object runs on.
 pub const FLAVOR: &str = "odc.dev/flavor";
 
-/// Kubernetes' common labels, on everything we create. None of them is part of a selector.
+/// The recommended labels of Kubernetes, on all created objects. They are not used in selectors.
 pub const NAME: &str = "app.kubernetes.io/name";
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
-pub const VERSION: &str = "app.kubernetes.io/version";
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 pub const PART_OF: &str = "app.kubernetes.io/part-of";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// A bounded map of labels. Keys have no pattern: the cost of matching a map's keys cannot be bounded in CEL, and a key
-/// no node can have only means that no node fits.
+/// The operator as [`MANAGED_BY`], field manager, user agent and service account.
+pub const OPERATOR: &str = "odc-operator";
+
+/// A bounded label map. Keys have no pattern, because the cost of matching map keys in CEL is unbounded; an invalid key
+/// only means that no node matches.
 pub(crate) fn map_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

@@ -1,8 +1,8 @@
-//! The API of ODC: its custom resources as Rust types, the definitions generated from them, and the rules the API
-//! server enforces, evaluated in our own process too.
+//! The API of ODC: the custom resources as Rust types, the CRDs generated from them, and local validation by the same
+//! schemas and CEL rules that the API server enforces.
 //!
-//! Whatever comes from outside is parsed here once, into types that cannot be wrong; no other crate reads raw text of a
-//! spec. Nothing here decides anything or talks to anybody.
+//! Input is parsed here once into validated types; no other crate parses the text of a spec. This crate contains no
+//! business logic and does no I/O.
 
 pub mod annotation;
 pub mod check;
@@ -14,6 +14,7 @@ pub mod label;
 pub mod mount_path;
 pub mod name;
 pub mod namespace;
+pub mod open_enum;
 pub mod port;
 pub mod price;
 pub mod quantity;
@@ -23,13 +24,12 @@ pub mod ssh_key;
 pub mod text;
 pub mod time;
 pub mod v1alpha1;
-pub mod word;
 
 /// The API group of all kinds.
 pub const GROUP: &str = "odc.dev";
 
-/// Holds a `DevServer` until its disk is released in order. A server without a disk has no finalizer.
-pub const FINALIZER: &str = "odc.dev/disk-release";
+/// The `apiVersion` of all kinds.
+pub const API_VERSION: &str = "odc.dev/v1alpha1";
 
 /// The home directory in every server.
 pub const HOME: &str = "/home/dev";

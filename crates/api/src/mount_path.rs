@@ -1,4 +1,4 @@
-//! Paths a volume may be mounted at: absolute, plain, and not over what makes the server work.
+//! Mount paths of volumes: absolute, normalized, and outside of system directories.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::{HOME, rule};
 
 const PATTERN: &str = "^(/[A-Za-z0-9._-]+)+$";
-const LONGEST: usize = 256;
+const MAX_LENGTH: usize = 256;
 
-/// First directories that belong to the system or to ODC, with everything below them.
-const TAKEN: [&str; 15] =
+/// Top-level directories that are reserved for the system or ODC.
+const RESERVED: [&str; 15] =
     ["bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "odc", "proc", "run", "sbin", "sys", "usr", "var"];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -27,39 +27,39 @@ impl MountPath {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAMountPath {
-    #[error("{0:?} is not a plain absolute path; write it like /data or /mnt/sets, without . or ..")]
-    Shape(String),
-    #[error("{0:?} would cover a directory of the system or the home; mount it elsewhere, such as /data")]
-    Taken(String),
+pub enum InvalidMountPath {
+    #[error("invalid mount path {0:?}: must be an absolute path without . or .. components, such as /data")]
+    Format(String),
+    #[error("invalid mount path {0:?}: covers a system directory or the home; use another path, such as /data")]
+    Reserved(String),
 }
 
 impl TryFrom<String> for MountPath {
-    type Error = NotAMountPath;
+    type Error = InvalidMountPath;
 
-    fn try_from(text: String) -> Result<Self, NotAMountPath> {
-        let plain = |part: &str| {
+    fn try_from(text: String) -> Result<Self, InvalidMountPath> {
+        let is_plain = |part: &str| {
             let inside = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
             !matches!(part, "" | "." | "..") && part.bytes().all(inside)
         };
         let mut parts = match text.strip_prefix('/') {
-            Some(rest) if text.len() <= LONGEST => rest.split('/'),
-            _ => return Err(NotAMountPath::Shape(text)),
+            Some(rest) if text.len() <= MAX_LENGTH => rest.split('/'),
+            _ => return Err(InvalidMountPath::Format(text)),
         };
-        if !parts.clone().all(plain) {
-            return Err(NotAMountPath::Shape(text));
+        if !parts.clone().all(is_plain) {
+            return Err(InvalidMountPath::Format(text));
         }
-        if text == HOME || text == "/home" || parts.next().is_some_and(|first| TAKEN.contains(&first)) {
-            return Err(NotAMountPath::Taken(text));
+        if text == HOME || text == "/home" || parts.next().is_some_and(|first| RESERVED.contains(&first)) {
+            return Err(InvalidMountPath::Reserved(text));
         }
         Ok(Self(text))
     }
 }
 
 impl FromStr for MountPath {
-    type Err = NotAMountPath;
+    type Err = InvalidMountPath;
 
-    fn from_str(text: &str) -> Result<Self, NotAMountPath> {
+    fn from_str(text: &str) -> Result<Self, InvalidMountPath> {
         text.to_owned().try_into()
     }
 }
@@ -89,16 +89,16 @@ impl JsonSchema for MountPath {
         json_schema!({
             "type": "string",
             "minLength": 2,
-            "maxLength": LONGEST,
+            "maxLength": MAX_LENGTH,
             "x-kubernetes-validations": rule::validations([
                 (
                     format!("self.matches('{PATTERN}') && !self.matches('/[.][.]?(/|$)')"),
-                    "give a plain absolute path such as /data, of letters, digits, '.', '_' and '-', \
-                     with no . or .. part",
+                    "must be an absolute path of letters, digits, '.', '_' and '-', without . or .. components, \
+                     such as /data",
                 ),
                 (
-                    format!("!self.matches('^/({})(/|$)') && !(self in ['/home', '{HOME}'])", TAKEN.join("|")),
-                    "this path would cover a directory of the system or the home; mount it elsewhere, such as /data",
+                    format!("!self.matches('^/({})(/|$)') && !(self in ['/home', '{HOME}'])", RESERVED.join("|")),
+                    "must not cover a system directory or the home; use another path, such as /data",
                 ),
             ]),
         })
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_mount_where_they_like() {
+    fn other_paths_are_accepted() {
         for path in [
             "/data",
             "/mnt/sets",
@@ -127,17 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn but_not_over_the_system() {
+    fn system_directories_are_rejected() {
         for path in
             ["/etc", "/usr/local", "/proc/1", "/dev/shm", "/var/run/secrets", "/home", "/home/dev", "/odc/agent"]
         {
-            assert_eq!(path.parse::<MountPath>(), Err(NotAMountPath::Taken(path.to_owned())));
+            assert_eq!(path.parse::<MountPath>(), Err(InvalidMountPath::Reserved(path.to_owned())));
         }
     }
 
     #[test]
-    fn and_not_by_tricks() {
-        let long = format!("/{}", "x".repeat(LONGEST));
+    fn paths_that_are_not_normalized_are_rejected() {
+        let long = format!("/{}", "x".repeat(MAX_LENGTH));
         for path in [
             "",
             "/",
@@ -154,7 +154,7 @@ mod tests {
             "/a\0",
             &long,
         ] {
-            assert_eq!(path.parse::<MountPath>(), Err(NotAMountPath::Shape(path.to_owned())));
+            assert_eq!(path.parse::<MountPath>(), Err(InvalidMountPath::Format(path.to_owned())));
         }
     }
 }

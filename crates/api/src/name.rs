@@ -1,6 +1,6 @@
-//! Names, parsed once and valid ever after.
+//! Validated names.
 //!
-//! The pattern in the schema and the parser here accept the same texts, so what the API server stored always parses.
+//! The schema pattern and the parser accept the same texts, so every stored name parses.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,24 +9,24 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Small letters, digits and '-' inside.
+/// A DNS label (RFC 1123).
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-/// As [`LABEL`], but begins with a letter (DNS-1035): what a Service may be called on every Kubernetes.
+/// A DNS label that starts with a letter (RFC 1035), as Service names require.
 pub(crate) const LETTER_LABEL: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
-/// Labels joined by dots.
+/// A DNS subdomain (RFC 1123).
 const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// A label that begins with a letter and never has two '-' in a row, so that `<port>--<server>` can be taken apart.
+/// A DNS label that starts with a letter and has no `--`, so that `<port>--<server>` can be split.
 const PORT_LABEL: &str = "^[a-z](-?[a-z0-9])*$";
 
 macro_rules! name {
-    ($(#[$doc:meta])* $name:ident: $longest:literal, $pattern:ident, $fits:ident) => {
+    ($(#[$doc:meta])* $name:ident: $max_length:literal, $pattern:ident, $is_valid:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
         impl $name {
-            pub const LONGEST: usize = $longest;
+            pub const MAX_LENGTH: usize = $max_length;
             pub const PATTERN: &str = $pattern;
 
             pub fn as_str(&self) -> &str {
@@ -35,21 +35,21 @@ macro_rules! name {
         }
 
         impl FromStr for $name {
-            type Err = NotAName;
+            type Err = InvalidName;
 
-            fn from_str(text: &str) -> Result<Self, NotAName> {
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
                 text.to_owned().try_into()
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = NotAName;
+            type Error = InvalidName;
 
-            fn try_from(text: String) -> Result<Self, NotAName> {
-                if text.len() > Self::LONGEST {
-                    return Err(NotAName::TooLong { length: text.len(), longest: Self::LONGEST });
+            fn try_from(text: String) -> Result<Self, InvalidName> {
+                if text.len() > Self::MAX_LENGTH {
+                    return Err(InvalidName::TooLong { length: text.len(), max_length: Self::MAX_LENGTH });
                 }
-                if $fits(&text) { Ok(Self(text)) } else { Err(NotAName::Shape { text, pattern: Self::PATTERN }) }
+                if $is_valid(&text) { Ok(Self(text)) } else { Err(InvalidName::Pattern { text, pattern: Self::PATTERN }) }
             }
         }
 
@@ -82,7 +82,7 @@ macro_rules! name {
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
                 json_schema!({
-                    "type": "string", "minLength": 1, "maxLength": Self::LONGEST, "pattern": Self::PATTERN
+                    "type": "string", "minLength": 1, "maxLength": Self::MAX_LENGTH, "pattern": Self::PATTERN
                 })
             }
         }
@@ -90,20 +90,20 @@ macro_rules! name {
 }
 
 name! {
-    /// The name of a `DevServer`. A Service of the same name belongs to it, so it begins with a letter, and
-    /// `<port>--<name>` must be one DNS label, so 15 characters for the port and two dashes are left over.
+    /// The name of a `DevServer`. Its Service has the same name, so it starts with a letter. `<port>--<name>` must be
+    /// one DNS label, which leaves 46 characters.
     ServerName: 46, LETTER_LABEL, is_letter_label
 }
 name! {
-    /// The name of a `DevServerFlavor`; also a label's value.
+    /// The name of a `DevServerFlavor`; also used as label value.
     FlavorName: 63, LABEL, is_label
 }
 name! {
-    /// The name of a `Team`; also a label's value.
+    /// The name of a `Team`; also used as label value.
     TeamName: 63, LABEL, is_label
 }
 name! {
-    /// The name of a `DevServerUser`. With `dev-` before it, it is the name of the user's namespace.
+    /// The name of a `DevServerUser`. The user's namespace is `dev-<name>`.
     UserName: 59, LABEL, is_label
 }
 name! {
@@ -111,16 +111,16 @@ name! {
     PortName: 15, PORT_LABEL, is_port_label
 }
 name! {
-    /// The name of an object in the server's own namespace (a claim, disk, build or Secret) or of a cluster's class.
+    /// The name of an object in the server's namespace (claim, disk, build, Secret) or of a cluster-scoped class.
     ObjectName: 253, SUBDOMAIN, is_subdomain
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAName {
-    #[error("{length} characters are too many for this name; use at most {longest}")]
-    TooLong { length: usize, longest: usize },
-    #[error("{text:?} is not a name; use small letters, digits and '-' in between (it must match {pattern})")]
-    Shape { text: String, pattern: &'static str },
+pub enum InvalidName {
+    #[error("invalid name: {length} characters, at most {max_length} are allowed")]
+    TooLong { length: usize, max_length: usize },
+    #[error("invalid name {text:?}: must match {pattern}")]
+    Pattern { text: String, pattern: &'static str },
 }
 
 fn is_label(text: &str) -> bool {
@@ -147,44 +147,44 @@ mod tests {
 
     use super::*;
 
-    /// Parser and pattern agree on this text.
-    fn agree<N: FromStr>(pattern: &str, longest: usize, text: &str) {
-        let by_schema = text.len() <= longest && Regex::new(pattern).unwrap().is_match(text);
+    /// Checks that parser and pattern agree on this text.
+    fn agree<N: FromStr>(pattern: &str, max_length: usize, text: &str) {
+        let by_schema = text.len() <= max_length && Regex::new(pattern).unwrap().is_match(text);
         assert_eq!(text.parse::<N>().is_ok(), by_schema, "{text:?} and {pattern}");
     }
 
     proptest! {
         #[test]
-        fn the_parser_accepts_what_the_schema_accepts(
+        fn parser_and_schema_agree(
             text in "[a-zA-Z0-9.-]{0,8}|[ -~]{0,4}|[a-z0-9]{40,70}|\\PC{0,3}"
         ) {
-            agree::<ServerName>(ServerName::PATTERN, ServerName::LONGEST, &text);
-            agree::<FlavorName>(FlavorName::PATTERN, FlavorName::LONGEST, &text);
-            agree::<UserName>(UserName::PATTERN, UserName::LONGEST, &text);
-            agree::<PortName>(PortName::PATTERN, PortName::LONGEST, &text);
-            agree::<ObjectName>(ObjectName::PATTERN, ObjectName::LONGEST, &text);
+            agree::<ServerName>(ServerName::PATTERN, ServerName::MAX_LENGTH, &text);
+            agree::<FlavorName>(FlavorName::PATTERN, FlavorName::MAX_LENGTH, &text);
+            agree::<UserName>(UserName::PATTERN, UserName::MAX_LENGTH, &text);
+            agree::<PortName>(PortName::PATTERN, PortName::MAX_LENGTH, &text);
+            agree::<ObjectName>(ObjectName::PATTERN, ObjectName::MAX_LENGTH, &text);
         }
     }
 
     #[test]
-    fn hostile_names_are_refused() {
-        for bad in ["", ".", "..", "-x", "x-", "X", "a/b", "a b", "a\n", "a\0", "аda", "a\u{202e}b", "ada..b"] {
-            assert!(bad.parse::<ObjectName>().is_err(), "{bad:?}");
-            assert!(bad.parse::<UserName>().is_err(), "{bad:?}");
+    fn invalid_names_are_rejected() {
+        for invalid in ["", ".", "..", "-x", "x-", "X", "a/b", "a b", "a\n", "a\0", "аda", "a\u{202e}b", "ada..b"] {
+            assert!(invalid.parse::<ObjectName>().is_err(), "{invalid:?}");
+            assert!(invalid.parse::<UserName>().is_err(), "{invalid:?}");
         }
     }
 
     #[test]
-    fn derived_names_fit_into_one_dns_label() {
-        let server: ServerName = "s".repeat(ServerName::LONGEST).parse().unwrap();
-        let port: PortName = "p".repeat(PortName::LONGEST).parse().unwrap();
+    fn derived_names_are_dns_labels() {
+        let server: ServerName = "s".repeat(ServerName::MAX_LENGTH).parse().unwrap();
+        let port: PortName = "p".repeat(PortName::MAX_LENGTH).parse().unwrap();
         assert_eq!(format!("{port}--{server}").len(), 63);
-        let user: UserName = "u".repeat(UserName::LONGEST).parse().unwrap();
-        assert_eq!(crate::namespace::of(&user).len(), 63);
+        let user: UserName = "u".repeat(UserName::MAX_LENGTH).parse().unwrap();
+        assert_eq!(crate::namespace::for_user(&user).len(), 63);
     }
 
     #[test]
-    fn a_port_name_ends_at_the_first_two_dashes() {
+    fn port_name_contains_no_double_dash() {
         assert!("a--b".parse::<PortName>().is_err());
         assert!("a-b".parse::<PortName>().is_ok());
     }

@@ -1,18 +1,19 @@
 //! The namespaces of ODC.
 
+use std::fmt::Display;
+
 use crate::name::UserName;
 
-/// The control plane.
+/// The default namespace of the control plane.
 pub const SYSTEM: &str = "odc-system";
-/// Image builds.
-pub const BUILDS: &str = "odc-builds";
 
-/// The namespace of a user, which makes everything in it theirs.
-pub fn of(user: &UserName) -> String {
+/// Returns the name of a user's namespace.
+pub fn for_user<T: Display + ?Sized>(user: &T) -> String {
     format!("dev-{user}")
 }
 
-/// The user a namespace belongs to by its name. The operator made it only if it also carries [`crate::label::OWNER`].
+/// Returns the user that a namespace belongs to by its name. The operator created it only if it also has the label
+/// [`crate::label::OWNER`].
 pub fn owner(namespace: &str) -> Option<UserName> {
     namespace.strip_prefix("dev-")?.parse().ok()
 }
@@ -22,9 +23,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_names_its_owner() {
+    fn namespace_is_derived_from_the_user_name() {
         let ada: UserName = "ada".parse().unwrap();
-        assert_eq!(of(&ada), "dev-ada");
+        assert_eq!(for_user(&ada), "dev-ada");
         assert_eq!(owner("dev-ada"), Some(ada));
         assert_eq!(owner("dev-"), None);
         assert_eq!(owner("kube-system"), None);

@@ -1,8 +1,8 @@
-//! The ports of ODC.
+//! The TCP ports of ODC.
 
-/// SSH into a server.
+/// The SSH server of the agent in each server.
 pub const AGENT: u16 = 2222;
-/// SSH into the gateway.
+/// The SSH server of the gateway.
 pub const GATEWAY_SSH: u16 = 2222;
 /// Web applications and tunnels through the gateway.
 pub const GATEWAY_HTTP: u16 = 8443;
@@ -13,5 +13,5 @@ pub const QUEUE: u16 = 9444;
 pub const METRICS: u16 = 9090;
 /// Jupyter Lab inside a server.
 pub const JUPYTER: u16 = 8888;
-/// Where the nodes of a gang meet, as `MASTER_PORT`.
+/// The rendezvous port of a gang (`MASTER_PORT`).
 pub const MASTER: u16 = 29500;

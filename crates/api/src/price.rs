@@ -1,4 +1,4 @@
-//! Money per hour as an exact decimal: millionths, no floats, no currency. A cluster has one currency.
+//! A price per hour as an exact decimal, in millionths of the cluster's currency.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,23 +24,23 @@ impl Price {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a price; write it like 2.50, with at most nine digits before the point and six after it")]
-pub struct NotAPrice(String);
+#[error("invalid price {0:?}: use a decimal number such as 2.50, with at most nine integer and six fractional digits")]
+pub struct InvalidPrice(String);
 
 impl FromStr for Price {
-    type Err = NotAPrice;
+    type Err = InvalidPrice;
 
-    fn from_str(text: &str) -> Result<Self, NotAPrice> {
+    fn from_str(text: &str) -> Result<Self, InvalidPrice> {
         let (whole, fraction) = match text.split_once('.') {
             Some((whole, fraction)) if !fraction.is_empty() => (whole, fraction),
-            Some(_) => return Err(NotAPrice(text.to_owned())),
+            Some(_) => return Err(InvalidPrice(text.to_owned())),
             None => (text, ""),
         };
         let fits = (1..=9).contains(&whole.len()) && fraction.len() <= PLACES;
         let digits = whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
         match (fits && digits).then(|| format!("{whole}{fraction:0<PLACES$}").parse()) {
             Some(Ok(millionths)) => Ok(Self { millionths }),
-            _ => Err(NotAPrice(text.to_owned())),
+            _ => Err(InvalidPrice(text.to_owned())),
         }
     }
 }
@@ -56,9 +56,9 @@ impl fmt::Display for Price {
 }
 
 impl TryFrom<String> for Price {
-    type Error = NotAPrice;
+    type Error = InvalidPrice;
 
-    fn try_from(text: String) -> Result<Self, NotAPrice> {
+    fn try_from(text: String) -> Result<Self, InvalidPrice> {
         text.parse()
     }
 }
@@ -102,12 +102,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_accepts_what_the_schema_accepts(text in "[0-9]{0,11}|[0-9]{0,10}[.][0-9]{0,8}|\\PC{0,6}") {
+        fn parser_and_schema_agree(text in "[0-9]{0,11}|[0-9]{0,10}[.][0-9]{0,8}|\\PC{0,6}") {
             prop_assert_eq!(text.parse::<Price>().is_ok(), Regex::new(PATTERN).unwrap().is_match(&text));
         }
 
         #[test]
-        fn a_printed_price_reads_back(millionths in 0..1_000_000_000_000_000_u64) {
+        fn price_round_trips(millionths in 0..1_000_000_000_000_000_u64) {
             let price = Price { millionths };
             prop_assert_eq!(price.to_string().parse(), Ok(price));
         }

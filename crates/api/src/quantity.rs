@@ -1,8 +1,8 @@
 //! Kubernetes quantities (`1.5Gi`, `500m`, `2e3`) as exact integers: billionths in an `i128`.
 //!
-//! The rules are Kubernetes' own: what is finer than a billionth is rounded away from zero, what is larger than 2^63 -
-//! 1 is that number, and printing uses the largest suffix that needs no fraction. Only a text without digits, which
-//! Kubernetes reads as zero, is refused. Amounts compare by value, so `1Ki` equals `1024`.
+//! The rules are those of Kubernetes: values finer than a billionth are rounded away from zero, values above 2^63 - 1
+//! are capped, and printing uses the largest suffix that needs no fraction. Only text without digits, which Kubernetes
+//! parses as zero, is rejected. Quantities compare by value, so `1Ki` equals `1024`.
 
 mod parse;
 mod print;
@@ -12,22 +12,22 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Visitor};
 use serde::{Serialize, Serializer};
 
-pub use parse::NotAQuantity;
+pub use parse::InvalidQuantity;
 
-/// In our own fields: zero or more, without exponent. The second half is for amounts as they are printed, so that what
-/// was read can always be written back. No amount of this form overflows when the rules compare it.
+/// The pattern of API fields: not negative, without exponent. The second half accepts printed quantities, so that every
+/// parsed value can be written back. No quantity of this form overflows when CEL rules compare it.
 const PATTERN: &str =
     r"^([0-9]{1,12}(\.[0-9]{1,9})?([numkMGTPE]|[KMGTPE]i)?|[0-9]{13,28}[num]?|[0-9]{13,16}(k|Ki)|[0-9]{13}(M|Mi))$";
 
 const NANO: i128 = 1_000_000_000;
 const MILLI: i128 = 1_000_000;
-/// Kubernetes' largest amount.
-const MOST: i128 = i64::MAX as i128 * NANO;
+/// The largest quantity of Kubernetes.
+const MAX_NANOS: i128 = i64::MAX as i128 * NANO;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
@@ -35,7 +35,7 @@ pub struct Quantity {
     style: Style,
 }
 
-/// The family of suffixes an amount was written in, and is printed in.
+/// The suffix family in which a quantity was written and is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Style {
     /// n, u, m, k, M, G, T, P, E
@@ -50,17 +50,17 @@ enum Style {
 impl Quantity {
     pub const ZERO: Self = Self { nanos: 0, style: Style::Decimal };
 
-    /// A whole amount: devices, pods, cores.
+    /// Creates a quantity of whole units: devices, pods, cores.
     pub const fn whole(amount: i64) -> Self {
         Self { nanos: amount as i128 * NANO, style: Style::Decimal }
     }
 
-    /// An amount in thousandths: CPU.
+    /// Creates a quantity from thousandths: CPU.
     pub const fn milli(amount: i64) -> Self {
         Self { nanos: amount as i128 * MILLI, style: Style::Decimal }
     }
 
-    /// A whole amount of bytes, printed with binary suffixes.
+    /// Creates a quantity of bytes, printed with binary suffixes.
     pub const fn bytes(amount: i64) -> Self {
         Self { nanos: amount as i128 * NANO, style: Style::Binary }
     }
@@ -69,12 +69,12 @@ impl Quantity {
         self.nanos
     }
 
-    /// In whole units, rounded up: what must be there to hold it.
+    /// Returns whole units, rounded up.
     pub fn value(self) -> i64 {
         self.in_units_of(NANO)
     }
 
-    /// In thousandths, rounded up: Kubernetes' measure of CPU.
+    /// Returns thousandths, rounded up.
     pub fn milli_value(self) -> i64 {
         self.in_units_of(MILLI)
     }
@@ -92,7 +92,7 @@ impl Quantity {
     }
 
     fn with(self, nanos: i128) -> Option<Self> {
-        (nanos.abs() <= MOST).then_some(Self { nanos, ..self })
+        (nanos.abs() <= MAX_NANOS).then_some(Self { nanos, ..self })
     }
 
     fn in_units_of(self, unit: i128) -> i64 {
@@ -127,15 +127,15 @@ impl Hash for Quantity {
     }
 }
 
-impl TryFrom<&Written> for Quantity {
-    type Error = NotAQuantity;
+impl TryFrom<&ApiQuantity> for Quantity {
+    type Error = InvalidQuantity;
 
-    fn try_from(written: &Written) -> Result<Self, NotAQuantity> {
-        written.0.parse()
+    fn try_from(quantity: &ApiQuantity) -> Result<Self, InvalidQuantity> {
+        quantity.0.parse()
     }
 }
 
-impl From<Quantity> for Written {
+impl From<Quantity> for ApiQuantity {
     fn from(quantity: Quantity) -> Self {
         Self(quantity.to_string())
     }
@@ -149,9 +149,9 @@ impl Serialize for Quantity {
 
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Amount;
+        struct QuantityVisitor;
 
-        impl Visitor<'_> for Amount {
+        impl Visitor<'_> for QuantityVisitor {
             type Value = Quantity;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,7 +171,7 @@ impl<'de> Deserialize<'de> for Quantity {
             }
         }
 
-        deserializer.deserialize_any(Amount)
+        deserializer.deserialize_any(QuantityVisitor)
     }
 }
 
@@ -184,7 +184,7 @@ impl JsonSchema for Quantity {
         "Quantity".into()
     }
 
-    /// `cpu: 4` and `cpu: "4"` mean the same; the bounds of text hold for text, those of numbers for numbers.
+    /// Accepts `cpu: 4` and `cpu: "4"`. The length bounds apply to strings, the numeric bounds to numbers.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_compare_by_value() {
+    fn quantities_compare_by_value() {
         assert_eq!(quantity("1Ki"), quantity("1024"));
         assert_eq!(quantity("1.5Gi"), quantity("1536Mi"));
         assert_eq!(quantity("0.5"), quantity("500m"));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_up_never_promises_less() {
+    fn values_are_rounded_up() {
         assert_eq!((quantity("1n").value(), quantity("1n").milli_value()), (1, 1));
         assert_eq!((quantity("1500m").value(), quantity("1500m").milli_value()), (2, 1500));
         assert_eq!((quantity("-1500m").value(), quantity("-1500m").milli_value()), (-1, -1500));
@@ -225,34 +225,34 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_ends_at_the_largest_amount() {
-        let most = Quantity::whole(i64::MAX);
-        assert_eq!(most.checked_add(quantity("1n")), None);
-        assert_eq!(most.checked_mul(2), None);
+    fn arithmetic_is_checked_against_the_maximum() {
+        let max = Quantity::whole(i64::MAX);
+        assert_eq!(max.checked_add(quantity("1n")), None);
+        assert_eq!(max.checked_mul(2), None);
         assert_eq!(quantity("24").checked_mul(8), Some(quantity("192")));
         assert_eq!(quantity("1").checked_sub(quantity("1500m")), Some(quantity("-500m")));
     }
 
     #[test]
-    fn numbers_and_text_are_read_and_text_is_written() {
+    fn numbers_and_strings_are_deserialized() {
         for (json, expect) in [("4", "4"), ("\"4\"", "4"), ("\"240Gi\"", "240Gi"), ("\"0.5\"", "500m")] {
             let read: Quantity = serde_json::from_str(json).unwrap();
             assert_eq!(read.to_string(), expect);
         }
-        for bad in ["4.5", "true", "null", "\"\"", "18446744073709551615"] {
-            assert!(serde_json::from_str::<Quantity>(bad).is_err(), "{bad}");
+        for invalid in ["4.5", "true", "null", "\"\"", "18446744073709551615"] {
+            assert!(serde_json::from_str::<Quantity>(invalid).is_err(), "{invalid}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_the_schema_accepts_parses_and_is_accepted_again(
+        fn text_accepted_by_schema_round_trips(
             text in r"[0-9]{1,12}(\.[0-9]{1,9})?([numkMGTPE]|[KMGTPE]i)?|[0-9]{13,28}[num]?|[0-9]{13,16}(k|Ki)"
         ) {
             let accepted = |text: &str| Regex::new(PATTERN).unwrap().is_match(text) && text.len() <= 32;
             prop_assert!(accepted(&text));
             let parsed = quantity(&text);
-            prop_assert!((0..=MOST).contains(&parsed.nanos));
+            prop_assert!((0..=MAX_NANOS).contains(&parsed.nanos));
             prop_assert!(accepted(&parsed.to_string()), "{} is printed as {}", text, parsed);
         }
     }

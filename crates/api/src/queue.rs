@@ -1,9 +1,8 @@
-//! `queue.odc.dev`: the queue as it is this moment. The leading operator answers from memory; nothing of it is stored.
+//! `queue.odc.dev`: the current queue. The leader serves it from memory; nothing is stored.
 //!
-//! What everybody may know of a flavor's queue names nobody ([`Queue`]). Who may read servers of a namespace may read
-//! their places there ([`QueueEntry`]), and when servers of each size would start ([`Availability`]); who may create
-//! servers there may ask the same about a particular one ([`DryRun`]), and administrators what other quotas would change
-//! ([`WhatIf`]). The API server decides that by its own roles before it passes a question on.
+//! [`Queue`] is anonymous and readable by all users. Users who can read the servers of a namespace can read their
+//! [`QueueEntry`] and the [`Availability`] of each size; users who can create servers can create a [`DryRun`];
+//! administrators can create a [`WhatIf`]. The API server authorizes requests by RBAC before it forwards them.
 
 use std::collections::BTreeMap;
 
@@ -18,98 +17,99 @@ pub const GROUP: &str = "queue.odc.dev";
 pub const VERSION: &str = "v1alpha1";
 pub const API_VERSION: &str = "queue.odc.dev/v1alpha1";
 
-/// When something is expected to start.
+/// An estimated start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Start {
-    /// There is room this moment.
+pub struct StartEstimate {
+    /// Whether the server would start now.
     #[serde(default)]
     pub now: bool,
-    /// Half of such waits end before this time.
+    /// Estimated start with a probability of 50 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<Time>,
-    /// Nine of ten such waits end before this time.
+    /// Estimated start with a probability of 90 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p90: Option<Time>,
-    /// If everybody ahead stays as long as they may and nobody extends; absent if the end of somebody is not known.
+    /// Latest start if all servers ahead use their full lifetime without extension. Unset if an end is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest: Option<Time>,
 }
 
-/// The queue of one flavor, without names.
+/// The queue of one flavor, without the names of servers and users.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Queue {
-    /// Named like the flavor.
+    /// The name is that of the flavor.
     pub metadata: ObjectMeta,
     #[serde(default)]
-    pub waiting: Vec<Waiting>,
-    /// How well earlier promises were kept.
+    pub pending: Vec<PendingServer>,
+    /// Accuracy of earlier estimates.
     #[serde(default)]
-    pub calibration: Calibration,
+    pub calibration: EtaCalibration,
 }
 
-/// Somebody who waits.
+/// A pending server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Waiting {
-    /// Among those who wait for the same flavor.
+pub struct PendingServer {
+    /// Position in the queue of the flavor.
     pub position: i64,
     pub count: u32,
     pub nodes: u32,
     pub priority: Priority,
     pub queued_at: Time,
     #[serde(default)]
-    pub start: Start,
+    pub start: StartEstimate,
 }
 
-/// When servers of one flavor would start, if the user of the namespace asked now.
+/// Estimated starts of new servers of one flavor for the user of the namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Availability {
-    /// Named like the flavor.
+    /// The name is that of the flavor.
     pub metadata: ObjectMeta,
     #[serde(default)]
-    pub sizes: Vec<Size>,
+    pub sizes: Vec<AvailableSize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Size {
+pub struct AvailableSize {
     pub count: u32,
     pub nodes: u32,
     #[serde(default)]
-    pub start: Start,
-    /// Why not now.
+    pub start: StartEstimate,
+    /// Why the server would not start now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Of all waits that ended: how many ended by the time that was promised first.
+/// Accuracy of start estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Calibration {
-    pub promises: u64,
-    /// By `p50`; half of them is right.
-    pub kept_p50: u64,
-    /// By `p90`; nine of ten is right.
-    pub kept_p90: u64,
+pub struct EtaCalibration {
+    pub estimates: u64,
+    /// Starts before the `p50` estimate; the target is 50 %.
+    pub within_p50: u64,
+    /// Starts before the `p90` estimate; the target is 90 %.
+    pub within_p90: u64,
 }
 
-/// A planned start that is later than it was.
+/// A planned start that was delayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Moved {
+pub struct DelayedStart {
     pub from: Time,
-    /// Absent if nobody knows any more when it starts.
+    /// Unset if there is no planned start any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Time>,
-    /// `Extended`, `LessCapacity`, `Rules`, `Overtaken`, `Rearranged`, `Late` or `Inherited`.
+    /// `RunExtended`, `CapacityReduced`, `QuotaChanged`, `Overtaken`, `Replanned`, `SchedulerLate`, `LeaderChanged` or
+    /// `Unknown`.
     pub reason: String,
     pub message: String,
 }
 
-/// A server that waits, named as it is.
+/// A pending server, with the name of the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueEntry {
@@ -122,19 +122,19 @@ pub struct QueueEntry {
     pub nodes: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Its place among those who wait for the same flavor; nothing for a booking whose time has not come.
+    /// Position in the queue of the flavor. Unset for a booking whose start time is in the future.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<Time>,
-    /// The time it is booked for.
+    /// Start time of the booking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     #[serde(default)]
-    pub start: Start,
-    /// Why its planned start, the latest one, is later than it was, if it is.
+    pub start: StartEstimate,
+    /// Set if the planned start was delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moved: Option<Moved>,
+    pub delayed: Option<DelayedStart>,
     /// The reasons are those of the condition Admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -142,7 +142,7 @@ pub struct QueueEntry {
     pub message: Option<String>,
 }
 
-/// When would this start, and what is in its way? Created to be answered, and never kept.
+/// Estimates the start of a server. It is computed on creation and not stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRun {
@@ -153,7 +153,7 @@ pub struct DryRun {
     pub status: Option<DryRunStatus>,
 }
 
-/// As in the spec of a server; what is left out is as for a server that leaves it out.
+/// The fields and defaults are those of a server's spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DryRunSpec {
@@ -175,10 +175,10 @@ pub struct DryRunSpec {
     pub node_labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
-    /// Its home, where it is a claim that exists: nodes that cannot reach it will not do.
+    /// An existing claim for the home; its node affinity restricts the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home_claim: Option<ObjectName>,
-    /// Further claims it mounts.
+    /// Other claims to mount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ObjectName>,
 }
@@ -186,19 +186,19 @@ pub struct DryRunSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRunStatus {
-    pub start: Start,
-    /// Its place among those who wait for the same flavor.
+    pub start: StartEstimate,
+    /// Position in the queue of the flavor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What is in its way.
+    /// Why the server would not start now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// What would change for those who wait, if quotas were other ones? Created to be answered, and never kept. Of the whole
-/// cluster, and so for whoever may change quotas.
+/// Estimates the effect of other quotas on pending servers. It is computed on creation and not stored. It covers the
+/// whole cluster, so it requires permission to change quotas.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIf {
@@ -209,7 +209,7 @@ pub struct WhatIf {
     pub status: Option<WhatIfStatus>,
 }
 
-/// Whole quotas, as in the spec of a team or a user; whoever is not named keeps their own.
+/// Complete quotas of teams and users. Others keep their quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WhatIfSpec {
@@ -222,29 +222,29 @@ pub struct WhatIfSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfStatus {
-    /// How many wait, this way or the other.
-    pub waiting: u64,
-    /// Those who would start at another time, in the order of the queue.
+    /// Number of pending servers.
+    pub pending: u64,
+    /// Servers whose planned start would change, in queue order.
     #[serde(default)]
-    pub changes: Vec<Difference>,
+    pub changes: Vec<StartChange>,
 }
 
-/// A server that would start at another time. These are the planned starts, at which it starts at the latest.
+/// A server whose planned start would change. A planned start is the latest start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Difference {
+pub struct StartChange {
     pub namespace: String,
     pub name: String,
     #[serde(default)]
-    pub before: Planned,
+    pub before: PlannedStart,
     #[serde(default)]
-    pub after: Planned,
+    pub after: PlannedStart,
 }
 
-/// A planned start: now, a time, or neither if nobody can say.
+/// A planned start: now, at a time, or neither if it is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Planned {
+pub struct PlannedStart {
     #[serde(default)]
     pub now: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]

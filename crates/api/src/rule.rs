@@ -1,70 +1,70 @@
-//! CEL rules that several types share. A rule lives beside the field it guards; what is here only spares repetition.
+//! CEL rules that several types share. Other rules are defined next to the field they validate.
 
 use kube::core::{Reason, Rule};
 use serde_json::{Value, json};
 
-/// The object's own name, which becomes part of other names.
-pub(crate) fn name(pattern: &str, longest: usize, message: &str) -> Rule {
-    Rule::new(format!("self.metadata.name.matches('{pattern}') && self.metadata.name.size() <= {longest}"))
+/// Validates metadata.name, which becomes part of other names.
+pub(crate) fn name(pattern: &str, max_length: usize, message: &str) -> Rule {
+    Rule::new(format!("self.metadata.name.matches('{pattern}') && self.metadata.name.size() <= {max_length}"))
         .message(message)
         .field_path(".metadata.name")
 }
 
-/// The field keeps the value it was created with, or stays absent.
+/// Requires that a field keeps its value, or stays absent.
 ///
-/// It is written on the parent: on the field itself the API server would skip it when the field appears or disappears.
-pub(crate) fn fixed(field: &str) -> Rule {
+/// The rule belongs to the parent. On the field itself the API server would skip it when the field is added or removed.
+pub(crate) fn immutable(field: &str) -> Rule {
     let same = format!("self.{field} == oldSelf.{field}");
-    unchanging(field, format!("has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {same})"))
+    immutable_rule(field, format!("has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {same})"))
 }
 
-/// As [`fixed`], for a list; an empty one is as good as none.
-pub(crate) fn fixed_list(field: &str) -> Rule {
+/// Does the same as [`immutable`] for a list; an empty list equals an absent one.
+pub(crate) fn immutable_list(field: &str) -> Rule {
     let or_empty = |object: &str| format!("(has({object}.{field}) ? {object}.{field} : [])");
-    unchanging(field, format!("{} == {}", or_empty("self"), or_empty("oldSelf")))
+    immutable_rule(field, format!("{} == {}", or_empty("self"), or_empty("oldSelf")))
 }
 
-/// As [`fixed`], for a map; an empty one is as good as none.
-pub(crate) fn fixed_map(field: &str) -> Rule {
+/// Does the same as [`immutable`] for a map; an empty map equals an absent one.
+pub(crate) fn immutable_map(field: &str) -> Rule {
     let or_empty = |object: &str| format!("(has({object}.{field}) ? {object}.{field} : {{}})");
-    unchanging(field, format!("{} == {}", or_empty("self"), or_empty("oldSelf")))
+    immutable_rule(field, format!("{} == {}", or_empty("self"), or_empty("oldSelf")))
 }
 
-/// This rule says that the field did not change, in its own way.
-pub(crate) fn unchanging(field: &str, rule: impl Into<String>) -> Rule {
+/// Requires that a field is immutable by the given comparison.
+pub(crate) fn immutable_rule(field: &str, rule: impl Into<String>) -> Rule {
     Rule::new(rule)
-        .message(format!("{field} cannot change once the server exists; create a new server with it").as_str())
+        .message(format!("{field} is immutable; create a new server to change it").as_str())
         .field_path(format!(".{field}"))
         .reason(Reason::FieldValueForbidden)
 }
 
-/// An amount above zero and below this one.
+/// Requires a quantity above zero and below the limit.
 pub(crate) fn amount_below(limit: &str, message: &str) -> Rule {
     let amount = amount("self");
     Rule::new(format!("{amount}.isGreaterThan(quantity('0')) && {amount}.isLessThan(quantity('{limit}'))"))
         .message(message)
 }
 
-/// The amount in a field that is a number or text; what cannot be one counts as zero.
+/// Returns a CEL expression for the quantity of an int-or-string field; invalid text counts as zero.
 ///
-/// The API server evaluates rules although a pattern is violated, and its quantities are computed exactly:
-/// `1e2147483647` would keep it busy for half a minute. So no exponent may reach `quantity()`.
+/// The API server evaluates rules even if a pattern is violated, and computes quantities exactly: `1e2147483647` takes
+/// it half a minute. So no exponent may reach `quantity()`.
 pub(crate) fn amount(field: &str) -> String {
     format!("quantity(string({field}).matches('^[0-9]+([.][0-9]+)?[A-Za-z]{{0,2}}$') ? string({field}) : '0')")
 }
 
-/// A duration of at least this.
-pub(crate) fn at_least(least: &str, message: &str) -> Rule {
-    Rule::new(format!("duration(self) >= duration('{least}')")).message(message)
+/// Requires a minimum duration.
+pub(crate) fn at_least(minimum: &str, message: &str) -> Rule {
+    Rule::new(format!("duration(self) >= duration('{minimum}')")).message(message)
 }
 
-/// The keys of a map of labels are short enough to be one.
+/// Bounds the length of label keys.
 pub(crate) fn label_keys() -> Rule {
     Rule::new("self.all(key, key.size() >= 1 && key.size() <= 317)")
-        .message("a label's key has between 1 and 317 characters")
+        .message("a label key must have 1 to 317 characters")
 }
 
-/// Rules as a schema carries them, for types that write their own schema.
+/// Converts rules to JSON, for types with a hand-written schema.
 pub(crate) fn validations(rules: impl IntoIterator<Item = (impl AsRef<str>, &'static str)>) -> Value {
     rules.into_iter().map(|(rule, message)| json!({"rule": rule.as_ref(), "message": message})).collect()
 }

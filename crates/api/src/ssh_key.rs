@@ -1,5 +1,5 @@
-//! SSH public keys: one line, `ssh-ed25519`, no options. Whatever reaches an authorized-keys list is written from here,
-//! so nothing but key material can.
+//! SSH public keys: one line, `ssh-ed25519`, no options. All lines of `authorized_keys` files are printed from this type,
+//! so they contain nothing but key material.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::rule;
 
 const ALGORITHM: &str = "ssh-ed25519";
-/// The blob is length, algorithm, length and 32 bytes: 51 bytes, so 68 characters without padding, of which the first
-/// 25 and two bits of the next never differ. The text alone therefore tells whether a key is well formed.
+/// The blob is length, algorithm, length and 32 bytes: 51 bytes, or 68 base64 characters without padding, of which the
+/// first 25 and two bits of the next are constant. So a key can be validated as text.
 const BLOB_START: &str = "AAAAC3NzaC1lZDI1NTE5AAAAI";
 const BLOB_LENGTH: usize = 68;
-const LONGEST_COMMENT: usize = 128;
+const MAX_COMMENT_LENGTH: usize = 128;
 const PATTERN: &str = "^ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-P][0-9A-Za-z+/]{42}( [ -~]{1,128})?$";
 
-/// Keys are equal if their material is; the comment is a note for people.
+/// Keys are compared without the comment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PublicKey {
@@ -27,7 +27,7 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// The key as it may stand in an authorized-keys list: without the comment, which is nobody's business there.
+    /// Returns the line for an `authorized_keys` file, without the comment.
     pub fn line(&self) -> String {
         format!("{ALGORITHM} {}", self.blob)
     }
@@ -46,34 +46,36 @@ impl PartialEq for PublicKey {
 impl Eq for PublicKey {}
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAKey {
-    #[error("a key is one line of plain text, without control characters")]
+pub enum InvalidKey {
+    #[error("invalid SSH key: must be one line of printable ASCII")]
     Characters,
     #[error(
-        "only {ALGORITHM} keys are accepted, without options before the type; make one with: ssh-keygen -t ed25519"
+        "invalid SSH key: only {ALGORITHM} keys without options are supported; create one with: ssh-keygen -t ed25519"
     )]
     Algorithm,
-    #[error("the key itself is incomplete or damaged; copy the whole line of the .pub file")]
-    Damaged,
-    #[error("the comment after the key has {0} characters; use at most {LONGEST_COMMENT}")]
+    #[error("invalid SSH key: incomplete or corrupt; copy the whole line of the .pub file")]
+    Corrupt,
+    #[error("invalid SSH key: the comment has {0} characters, 1 to {MAX_COMMENT_LENGTH} are allowed")]
     Comment(usize),
 }
 
 impl FromStr for PublicKey {
-    type Err = NotAKey;
+    type Err = InvalidKey;
 
-    fn from_str(text: &str) -> Result<Self, NotAKey> {
+    fn from_str(text: &str) -> Result<Self, InvalidKey> {
         if !text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-            return Err(NotAKey::Characters);
+            return Err(InvalidKey::Characters);
         }
-        let rest = text.strip_prefix(ALGORITHM).and_then(|rest| rest.strip_prefix(' ')).ok_or(NotAKey::Algorithm)?;
+        let rest = text.strip_prefix(ALGORITHM).and_then(|rest| rest.strip_prefix(' ')).ok_or(InvalidKey::Algorithm)?;
         let (blob, comment) = rest.split_once(' ').map_or((rest, None), |(blob, comment)| (blob, Some(comment)));
         if !is_blob(blob) {
-            return Err(NotAKey::Damaged);
+            return Err(InvalidKey::Corrupt);
         }
         match comment.map(str::len) {
-            None | Some(1..=LONGEST_COMMENT) => Ok(Self { blob: blob.to_owned(), comment: comment.map(str::to_owned) }),
-            Some(length) => Err(NotAKey::Comment(length)),
+            None | Some(1..=MAX_COMMENT_LENGTH) => {
+                Ok(Self { blob: blob.to_owned(), comment: comment.map(str::to_owned) })
+            }
+            Some(length) => Err(InvalidKey::Comment(length)),
         }
     }
 }
@@ -93,9 +95,9 @@ impl fmt::Display for PublicKey {
 }
 
 impl TryFrom<String> for PublicKey {
-    type Error = NotAKey;
+    type Error = InvalidKey;
 
-    fn try_from(text: String) -> Result<Self, NotAKey> {
+    fn try_from(text: String) -> Result<Self, InvalidKey> {
         text.parse()
     }
 }
@@ -122,7 +124,7 @@ impl JsonSchema for PublicKey {
             "maxLength": 256,
             "x-kubernetes-validations": rule::validations([(
                 format!("self.matches('{PATTERN}')"),
-                "give the one line of an ed25519 .pub file, without options; make one with: ssh-keygen -t ed25519",
+                "must be the line of an ed25519 .pub file, without options; create one with: ssh-keygen -t ed25519",
             )]),
         })
     }
@@ -138,35 +140,35 @@ mod tests {
     const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT";
 
     #[test]
-    fn a_key_keeps_its_comment_but_is_authorised_without() {
-        let key: PublicKey = format!("{KEY} ada@laptop, the new one").parse().unwrap();
-        assert_eq!(key.comment(), Some("ada@laptop, the new one"));
+    fn line_omits_the_comment() {
+        let key: PublicKey = format!("{KEY} ada@laptop, new").parse().unwrap();
+        assert_eq!(key.comment(), Some("ada@laptop, new"));
         assert_eq!(key.line(), KEY);
         assert_eq!(key, KEY.parse().unwrap());
         assert_eq!(key.to_string().parse::<PublicKey>().unwrap().comment(), key.comment());
     }
 
     #[test]
-    fn hostile_keys_are_refused_with_the_reason() {
-        let check = |text: &str, expect: NotAKey| assert_eq!(text.parse::<PublicKey>(), Err(expect), "{text:?}");
-        check(&format!("{KEY}\n"), NotAKey::Characters);
-        check(&format!("{KEY} a\r\nssh-rsa AAAA"), NotAKey::Characters);
-        check(&format!("{KEY} a\0"), NotAKey::Characters);
-        check(&format!("command=\"/bin/sh\" {KEY}"), NotAKey::Algorithm);
-        check(&format!(" {KEY}"), NotAKey::Algorithm);
-        check("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7", NotAKey::Algorithm);
-        check("ssh-ed25519", NotAKey::Algorithm);
-        check("", NotAKey::Algorithm);
-        check("ssh-ed25519 AAAA", NotAKey::Damaged);
-        check(&KEY.replace("AAAAIJ", "AAAAIQ"), NotAKey::Damaged);
-        check(&KEY.replace(' ', "  "), NotAKey::Damaged);
-        check(&format!("{KEY} "), NotAKey::Comment(0));
-        check(&format!("{KEY} {}", "c".repeat(129)), NotAKey::Comment(129));
+    fn invalid_keys_are_rejected_with_the_reason() {
+        let check = |text: &str, expect: InvalidKey| assert_eq!(text.parse::<PublicKey>(), Err(expect), "{text:?}");
+        check(&format!("{KEY}\n"), InvalidKey::Characters);
+        check(&format!("{KEY} a\r\nssh-rsa AAAA"), InvalidKey::Characters);
+        check(&format!("{KEY} a\0"), InvalidKey::Characters);
+        check(&format!("command=\"/bin/sh\" {KEY}"), InvalidKey::Algorithm);
+        check(&format!(" {KEY}"), InvalidKey::Algorithm);
+        check("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQC7", InvalidKey::Algorithm);
+        check("ssh-ed25519", InvalidKey::Algorithm);
+        check("", InvalidKey::Algorithm);
+        check("ssh-ed25519 AAAA", InvalidKey::Corrupt);
+        check(&KEY.replace("AAAAIJ", "AAAAIQ"), InvalidKey::Corrupt);
+        check(&KEY.replace(' ', "  "), InvalidKey::Corrupt);
+        check(&format!("{KEY} "), InvalidKey::Comment(0));
+        check(&format!("{KEY} {}", "c".repeat(129)), InvalidKey::Comment(129));
     }
 
     proptest! {
         #[test]
-        fn the_parser_accepts_what_the_schema_accepts(
+        fn parser_and_schema_agree(
             text in "ssh-(ed25519|rsa) AAAAC3NzaC1lZDI1NTE5AAAAI[A-R][0-9A-Za-z+/=]{42}( [ -~]{0,3})?|\\PC{0,90}"
         ) {
             prop_assert_eq!(text.parse::<PublicKey>().is_ok(), Regex::new(PATTERN).unwrap().is_match(&text));

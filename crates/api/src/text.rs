@@ -1,5 +1,5 @@
-//! Text that fits its field. The operator writes messages it did not choose (log tails, errors of others); one that is
-//! too long would make the API server refuse the whole status, so it is cut instead.
+//! Text with a maximum length. The operator writes messages of other systems (log tails, errors); one that is too long
+//! would make the API server reject the whole status, so it is truncated instead.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,29 +8,29 @@ use std::ops::Deref;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// At most `LONGEST` characters, as the API server counts them.
+/// Text of at most `MAX_LENGTH` Unicode characters, as the API server counts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub struct Text<const LONGEST: usize>(Box<str>);
+pub struct Text<const MAX_LENGTH: usize>(Box<str>);
 
-impl<const LONGEST: usize> Text<LONGEST> {
-    /// Keeps the beginning: for messages, which say first what matters.
-    pub fn start_of(text: &str) -> Self {
-        const { assert!(LONGEST > 0, "a text needs room for the mark that it was cut") };
-        match text.char_indices().nth(LONGEST) {
+impl<const MAX_LENGTH: usize> Text<MAX_LENGTH> {
+    /// Keeps the beginning, for messages.
+    pub fn truncated(text: &str) -> Self {
+        const { assert!(MAX_LENGTH > 0, "the ellipsis must fit") };
+        match text.char_indices().nth(MAX_LENGTH) {
             None => Self(text.into()),
-            Some(_) => Self(text.chars().take(LONGEST - 1).chain(['…']).collect()),
+            Some(_) => Self(text.chars().take(MAX_LENGTH - 1).chain(['…']).collect()),
         }
     }
 
-    /// Keeps the end: for logs, which say last what went wrong.
-    pub fn end_of(text: &str) -> Self {
-        const { assert!(LONGEST > 0, "a text needs room for the mark that it was cut") };
+    /// Keeps the end, for logs.
+    pub fn tail(text: &str) -> Self {
+        const { assert!(MAX_LENGTH > 0, "the ellipsis must fit") };
         let length = text.chars().count();
-        if length <= LONGEST {
+        if length <= MAX_LENGTH {
             return Self(text.into());
         }
-        Self(['…'].into_iter().chain(text.chars().skip(length - LONGEST + 1)).collect())
+        Self(['…'].into_iter().chain(text.chars().skip(length - MAX_LENGTH + 1)).collect())
     }
 
     pub fn as_str(&self) -> &str {
@@ -38,25 +38,25 @@ impl<const LONGEST: usize> Text<LONGEST> {
     }
 }
 
-impl<const LONGEST: usize> From<String> for Text<LONGEST> {
+impl<const MAX_LENGTH: usize> From<String> for Text<MAX_LENGTH> {
     fn from(text: String) -> Self {
-        Self::start_of(&text)
+        Self::truncated(&text)
     }
 }
 
-impl<const LONGEST: usize> From<&str> for Text<LONGEST> {
+impl<const MAX_LENGTH: usize> From<&str> for Text<MAX_LENGTH> {
     fn from(text: &str) -> Self {
-        Self::start_of(text)
+        Self::truncated(text)
     }
 }
 
-impl<const LONGEST: usize> From<Text<LONGEST>> for String {
-    fn from(text: Text<LONGEST>) -> Self {
+impl<const MAX_LENGTH: usize> From<Text<MAX_LENGTH>> for String {
+    fn from(text: Text<MAX_LENGTH>) -> Self {
         text.0.into()
     }
 }
 
-impl<const LONGEST: usize> Deref for Text<LONGEST> {
+impl<const MAX_LENGTH: usize> Deref for Text<MAX_LENGTH> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -64,13 +64,13 @@ impl<const LONGEST: usize> Deref for Text<LONGEST> {
     }
 }
 
-impl<const LONGEST: usize> fmt::Display for Text<LONGEST> {
+impl<const MAX_LENGTH: usize> fmt::Display for Text<MAX_LENGTH> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl<const LONGEST: usize> JsonSchema for Text<LONGEST> {
+impl<const MAX_LENGTH: usize> JsonSchema for Text<MAX_LENGTH> {
     fn inline_schema() -> bool {
         true
     }
@@ -80,7 +80,7 @@ impl<const LONGEST: usize> JsonSchema for Text<LONGEST> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "maxLength": LONGEST})
+        json_schema!({"type": "string", "maxLength": MAX_LENGTH})
     }
 }
 
@@ -89,15 +89,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_text_stays_whole() {
-        assert_eq!(Text::<4>::start_of("äöü!").as_str(), "äöü!");
-        assert_eq!(Text::<4>::end_of("äöü!").as_str(), "äöü!");
-        assert_eq!(Text::<4>::end_of("").as_str(), "");
+    fn short_text_is_unchanged() {
+        assert_eq!(Text::<4>::truncated("äöü!").as_str(), "äöü!");
+        assert_eq!(Text::<4>::tail("äöü!").as_str(), "äöü!");
+        assert_eq!(Text::<4>::tail("").as_str(), "");
     }
 
     #[test]
-    fn long_text_keeps_the_telling_side() {
-        assert_eq!(Text::<4>::start_of("äöüßx").as_str(), "äöü…");
-        assert_eq!(Text::<4>::end_of("xäöüß").as_str(), "…öüß");
+    fn long_text_is_truncated_at_the_other_end() {
+        assert_eq!(Text::<4>::truncated("äöüßx").as_str(), "äöü…");
+        assert_eq!(Text::<4>::tail("xäöüß").as_str(), "…öüß");
     }
 }

@@ -1,6 +1,6 @@
-//! The kinds of `odc.dev/v1alpha1`. Comments on fields are what `kubectl explain` prints.
+//! The kinds of `odc.dev/v1alpha1`. The doc comments of fields are printed by `kubectl explain`.
 
-#![expect(clippy::doc_markdown, reason = "kubectl explain shows marks as they are, so there are none")]
+#![expect(clippy::doc_markdown, reason = "kubectl explain prints Markdown verbatim")]
 #![allow(rustdoc::bare_urls, reason = "the same")]
 
 pub mod condition;

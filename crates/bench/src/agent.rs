@@ -1,7 +1,7 @@
-//! The agent's SSH server beside OpenSSH's on the same loopback, with the same client, cipher and key exchange; and what it
-//! takes in memory, disk and time.
+//! The agent's SSH server compared with OpenSSH's, on loopback with the same client, cipher and key exchange; its memory, size
+//! and start time.
 //!
-//! Whatever else the machine does hits both alike: they take turns, each first as often as the other.
+//! The measurements of both servers are interleaved, so that other load on the machine affects both.
 
 pub(crate) mod cost;
 mod servers;
@@ -12,103 +12,118 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use servers::{Place, Running, Server};
+use servers::{ChildGuard, Fixture, Server};
 
-/// What OpenSSH's client asks for first, and what is fastest on most machines. Both sides have both.
+/// The first choice of OpenSSH's client, and the fastest on most machines.
 const CIPHERS: [&str; 2] = ["chacha20-poly1305@openssh.com", "aes128-gcm@openssh.com"];
-/// The best that all versions of OpenSSH and the agent have in common.
+/// Supported by the agent and all versions of OpenSSH.
 pub(crate) const KEY_EXCHANGE: &str = "curve25519-sha256";
 
-const BULK: u64 = 1 << 30;
-/// Of both ways, with each cipher, for each server.
+const TRANSFER_BYTES: u64 = 1 << 30;
+/// Per direction, cipher and server.
 const TRANSFERS: usize = 6;
 const LOGINS: usize = 40;
 const SESSIONS: usize = 20;
 const STARTS: usize = 20;
-const ASKS: u32 = 200;
+const REQUESTS: u32 = 200;
 
-/// As it stands in `docs/performance.md`.
+/// Returns the report in Markdown.
 pub(crate) async fn run() -> anyhow::Result<String> {
-    let agent = PathBuf::from(std::env::var_os("ODC_AGENT").context("ODC_AGENT names the agent to measure")?);
-    let place = Place::new()?;
+    let agent =
+        PathBuf::from(std::env::var_os("ODC_AGENT").context("ODC_AGENT is not set; it must be the path of the agent")?);
+    let fixture = Fixture::new()?;
     let mut report = String::new();
-    beside_openssh(&place, &agent, &mut report)?;
+    compare_with_openssh(&fixture, &agent, &mut report)?;
     writeln!(report, "\n| | goal | measured |\n|---|---|---|")?;
 
-    let (stripped, shipped) = cost::sizes(&agent, place.path())?;
-    writeln!(report, "| executable, stripped | ≤ 12 MiB | {:.1} MiB (as built {:.1}) |", mib(stripped), mib(shipped))?;
+    let (stripped, unstripped) = cost::sizes(&agent, fixture.path())?;
+    writeln!(
+        report,
+        "| executable, stripped | ≤ 12 MiB | {:.1} MiB (as built {:.1}) |",
+        mib(stripped),
+        mib(unstripped)
+    )?;
 
-    let mut starts = (0..STARTS).map(|_| time_to_listen(&place, &agent)).collect::<anyhow::Result<Vec<_>>>()?;
-    writeln!(report, "| listening after start | ≤ 20 ms | {:.1} ms |", milliseconds(median(&mut starts)))?;
+    let mut starts = (0..STARTS).map(|_| time_to_listen(&fixture, &agent)).collect::<anyhow::Result<Vec<_>>>()?;
+    writeln!(report, "| time from start to listening | ≤ 20 ms | {:.1} ms |", milliseconds(median(&mut starts)))?;
 
-    let server = Server::agent(&agent, &place)?;
-    let fresh = server.memory()?;
-    server.log_in(&place, CIPHERS[0])?;
+    let server = Server::agent(&agent, &fixture)?;
+    let before_login = server.memory()?;
+    server.log_in(&fixture, CIPHERS[0])?;
     let idle = server.memory()?;
-    writeln!(report, "| memory, idle | ≤ 10 MiB | {:.1} MiB ({:.1} before the first login) |", mib(idle), mib(fresh))?;
+    writeln!(
+        report,
+        "| memory, idle | ≤ 10 MiB | {:.1} MiB ({:.1} before the first login) |",
+        mib(idle),
+        mib(before_login)
+    )?;
 
-    let sessions = open_sessions(&server, &place)?;
-    let more = server.memory()?.saturating_sub(idle) / SESSIONS as u64;
-    writeln!(report, "| memory for each session with a terminal | ≤ 1 MiB | {:.2} MiB |", mib(more))?;
+    let sessions = open_sessions(&server, &fixture)?;
+    let per_session = server.memory()?.saturating_sub(idle) / SESSIONS as u64;
+    writeln!(report, "| memory per session with a PTY | ≤ 1 MiB | {:.2} MiB |", mib(per_session))?;
     drop(sessions);
     drop(server);
 
-    let each = cost::of_an_ask(&agent, &place, ASKS).await?;
-    writeln!(report, "| processor time of an ask, for who asks | ≤ 2 ms | {:.2} ms |", milliseconds(each))?;
+    let cpu = cost::cpu_per_request(&agent, &fixture, REQUESTS).await?;
+    writeln!(report, "| CPU time of the operator per control request | ≤ 2 ms | {:.2} ms |", milliseconds(cpu))?;
     Ok(report)
 }
 
-fn beside_openssh(place: &Place, agent: &Path, report: &mut String) -> anyhow::Result<()> {
-    let (ours, theirs) = (Server::agent(agent, place)?, Server::openssh(place)?);
+fn compare_with_openssh(fixture: &Fixture, agent: &Path, report: &mut String) -> anyhow::Result<()> {
+    let (agent, sshd) = (Server::agent(agent, fixture)?, Server::openssh(fixture)?);
     writeln!(report, "{}; key exchange {KEY_EXCHANGE}.\n", servers::version()?)?;
     writeln!(report, "| | goal | agent / sshd | agent | sshd |\n|---|---|---|---|---|")?;
     for cipher in CIPHERS {
-        for (way, upwards) in [("up", true), ("down", false)] {
-            let (mut our, mut their) =
-                by_turns(TRANSFERS, &ours, &theirs, |server| server.transfer(place, cipher, BULK, upwards))?;
-            let [our, their] = [&mut our, &mut their].map(|times| mib(BULK) / median(times).as_secs_f64());
+        for (direction, upload) in [("upload", true), ("download", false)] {
+            let (mut agent, mut sshd) = interleave(TRANSFERS, &agent, &sshd, |server| {
+                server.transfer(fixture, cipher, TRANSFER_BYTES, upload)
+            })?;
+            let [agent, sshd] = [&mut agent, &mut sshd].map(|times| mib(TRANSFER_BYTES) / median(times).as_secs_f64());
             let short = cipher.split('@').next().unwrap_or(cipher);
-            let ratio = our / their;
-            writeln!(report, "| 1 GiB {way}, {short} | ≥ 0.7 | {ratio:.2} | {our:.0} MiB/s | {their:.0} MiB/s |")?;
+            let ratio = agent / sshd;
+            writeln!(
+                report,
+                "| 1 GiB {direction}, {short} | ≥ 0.7 | {ratio:.2} | {agent:.0} MiB/s | {sshd:.0} MiB/s |"
+            )?;
         }
     }
-    let (mut our, mut their) = by_turns(LOGINS, &ours, &theirs, |server| server.log_in(place, CIPHERS[0]))?;
-    let [our, their] = [&mut our, &mut their].map(|times| milliseconds(median(times)));
-    writeln!(report, "| `ssh host true` | ≤ 1.5 | {:.2} | {our:.0} ms | {their:.0} ms |", our / their)?;
+    let (mut agent, mut sshd) = interleave(LOGINS, &agent, &sshd, |server| server.log_in(fixture, CIPHERS[0]))?;
+    let [agent, sshd] = [&mut agent, &mut sshd].map(|times| milliseconds(median(times)));
+    writeln!(report, "| `ssh host true` | ≤ 1.5 | {:.2} | {agent:.0} ms | {sshd:.0} ms |", agent / sshd)?;
     Ok(())
 }
 
-/// A B B A, and so on.
-fn by_turns(
-    times: usize,
-    ours: &Server,
-    theirs: &Server,
+/// Measures both servers in the order A B B A, and so on.
+fn interleave(
+    rounds: usize,
+    first: &Server,
+    second: &Server,
     mut measure: impl FnMut(&Server) -> anyhow::Result<Duration>,
 ) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
-    let (mut our, mut their) = (Vec::new(), Vec::new());
-    for turn in 0..times {
-        if turn % 2 == 0 {
-            our.push(measure(ours)?);
-            their.push(measure(theirs)?);
+    let (mut first_times, mut second_times) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            first_times.push(measure(first)?);
+            second_times.push(measure(second)?);
         } else {
-            their.push(measure(theirs)?);
-            our.push(measure(ours)?);
+            second_times.push(measure(second)?);
+            first_times.push(measure(first)?);
         }
     }
-    Ok((our, their))
+    Ok((first_times, second_times))
 }
 
-fn time_to_listen(place: &Place, agent: &Path) -> anyhow::Result<Duration> {
-    let begun = Instant::now();
-    let _server = Server::agent(agent, place)?;
-    Ok(begun.elapsed())
+fn time_to_listen(fixture: &Fixture, agent: &Path) -> anyhow::Result<Duration> {
+    let started = Instant::now();
+    let _server = Server::agent(agent, fixture)?;
+    Ok(started.elapsed())
 }
 
-/// Each on a connection of its own.
-fn open_sessions(server: &Server, place: &Place) -> anyhow::Result<Vec<Running>> {
+/// Opens [`SESSIONS`] sessions, each on its own connection.
+fn open_sessions(server: &Server, fixture: &Fixture) -> anyhow::Result<Vec<ChildGuard>> {
     let mut sessions = Vec::new();
     for _ in 0..SESSIONS {
-        sessions.push(server.open_session(place)?);
+        sessions.push(server.open_session(fixture)?);
     }
     Ok(sessions)
 }

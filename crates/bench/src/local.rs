@@ -1,68 +1,68 @@
-//! A cloud with one node: first start, second `up`, stop, start again; memory and disk.
+//! A local cluster with one node: time of `up` and `down`, memory and disk. The baseline is a control plane without nodes.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use odc_tests::{OwnCloud, with_own_cloud};
+use odc_tests::{ScratchCluster, with_scratch_cluster};
 
 const ROUNDS: usize = 3;
 
-/// The report as Markdown, as it stands in `docs/local.md`.
+/// Returns the report in Markdown.
 pub(crate) async fn run() -> anyhow::Result<String> {
-    let mut floor = Vec::new();
+    let mut baseline = Vec::new();
     let mut steps: [(&str, Vec<Duration>); 4] = [
         ("first `up`", vec![]),
-        ("second `up`, all running", vec![]),
+        ("`up` of a running cluster", vec![]),
         ("`down`", vec![]),
         ("`up` after `down`", vec![]),
     ];
-    let mut parts = Vec::new();
+    let mut components = Vec::new();
     let mut disk = 0;
     for _ in 0..ROUNDS {
-        with_own_cloud(async |cloud| {
-            floor.push(timed(cloud, &["up", "--nodes", "0"]).await?);
+        with_scratch_cluster(async |cluster| {
+            baseline.push(measure(cluster, &["up", "--nodes", "0"]).await?);
             Ok(())
         })
         .await?;
-        with_own_cloud(async |cloud| {
-            for (index, verb) in [(0, "up"), (1, "up"), (2, "down"), (3, "up")] {
-                steps[index].1.push(timed(cloud, &[verb]).await?);
+        with_scratch_cluster(async |cluster| {
+            for (index, command) in [(0, "up"), (1, "up"), (2, "down"), (3, "up")] {
+                steps[index].1.push(measure(cluster, &[command]).await?);
             }
-            parts = memory(cloud).await?;
-            disk = size(&cloud.directory)?;
+            components = memory(cluster).await?;
+            disk = disk_usage(&cluster.directory)?;
             Ok(())
         })
         .await?;
     }
-    let floor = median(&mut floor);
+    let baseline = median(&mut baseline);
     let mut report = format!(
-        "Median of {ROUNDS} rounds; control plane alone: {:.1} s.\n\n| step | time | × control plane |\n|---|---|---|\n",
-        floor.as_secs_f64()
+        "Median of {ROUNDS} rounds; baseline, a control plane without nodes: {:.1} s.\n\n| step | time | × baseline |\n|---|---|---|\n",
+        baseline.as_secs_f64()
     );
     for (name, times) in &mut steps {
         let time = median(times).as_secs_f64();
-        writeln!(report, "| {name} | {time:.1} s | {:.2} |", time / floor.as_secs_f64())?;
+        writeln!(report, "| {name} | {time:.1} s | {:.2} |", time / baseline.as_secs_f64())?;
     }
-    write!(report, "\n| part | memory |\n|---|---|\n")?;
-    for (name, bytes) in &parts {
+    write!(report, "\n| component | memory |\n|---|---|\n")?;
+    for (name, bytes) in &components {
         writeln!(report, "| {name} | {} MiB |", bytes >> 20)?;
     }
-    writeln!(report, "| all | {} MiB |", parts.iter().map(|(_, bytes)| bytes >> 20).sum::<u64>())?;
+    writeln!(report, "| total | {} MiB |", components.iter().map(|(_, bytes)| bytes >> 20).sum::<u64>())?;
     writeln!(report, "\nState on disk: {} MiB.", disk >> 20)?;
     Ok(report)
 }
 
-async fn timed(cloud: &OwnCloud, arguments: &[&str]) -> anyhow::Result<Duration> {
+async fn measure(cluster: &ScratchCluster, arguments: &[&str]) -> anyhow::Result<Duration> {
     let started = Instant::now();
-    cloud.odc_local(arguments).await?.good()?;
+    cluster.odc_local(arguments).await?.check()?;
     Ok(started.elapsed())
 }
 
-async fn memory(cloud: &OwnCloud) -> anyhow::Result<Vec<(String, u64)>> {
-    let rows: serde_json::Value = serde_json::from_str(&cloud.odc_local(&["status", "-o", "json"]).await?.good()?)?;
-    let rows = rows.as_array().context("status gives a list")?;
+async fn memory(cluster: &ScratchCluster) -> anyhow::Result<Vec<(String, u64)>> {
+    let rows: serde_json::Value = serde_json::from_str(&cluster.odc_local(&["status", "-o", "json"]).await?.check()?)?;
+    let rows = rows.as_array().context("status prints a list")?;
     let row = |row: &serde_json::Value| Some((row["name"].as_str()?.to_owned(), row["memoryBytes"].as_u64()?));
     Ok(rows.iter().filter_map(row).collect())
 }
@@ -72,16 +72,16 @@ fn median(times: &mut [Duration]) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// What the files take on disk, without following links.
-fn size(directory: &Path) -> anyhow::Result<u64> {
+/// Returns the disk usage of a directory without following links.
+fn disk_usage(directory: &Path) -> anyhow::Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     let mut bytes = 0;
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
-        let facts = entry.metadata()?;
-        bytes += facts.blocks() * 512;
-        if facts.is_dir() {
-            bytes += size(&entry.path())?;
+        let metadata = entry.metadata()?;
+        bytes += metadata.blocks() * 512;
+        if metadata.is_dir() {
+            bytes += disk_usage(&entry.path())?;
         }
     }
     Ok(bytes)

@@ -1,11 +1,10 @@
-//! `./dev bench`: what a local cloud costs in time, memory and disk, what the operator makes of an API server, how the
-//! agent's SSH server does beside OpenSSH's, devctl beside kubectl, the queue from end to end, and the scheduler alone.
+//! `./dev bench`: benchmarks of the local cluster, the operator, the agent's SSH server, devctl, the queue end to end, and the
+//! scheduler alone.
 //!
-//! Times mean little on a shared machine, so each is also given as a multiple of a yardstick of the same run: how long
-//! etcd and the API server alone need, which no cluster can do without; or how much the API server can
-//! write; or OpenSSH; or kubectl.
+//! Absolute times mean little on a shared machine, so each is also reported relative to a baseline of the same run: the start
+//! of a control plane without nodes, the write rate of the API server, OpenSSH, or kubectl.
 
-#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+#![expect(clippy::cast_precision_loss, reason = "printed figures")]
 
 mod agent;
 mod devctl;
@@ -17,10 +16,14 @@ mod scheduler;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// How many servers the operator gets in the end.
-const SERVERS: usize = 10_000;
+/// `tune` plans without any measurement; the scheduler benchmark runs it under callgrind to count instructions.
+const USAGE: &str = "use agent, devctl, local, operator [SERVERS], queue, scheduler [--openb DIRECTORY] or \
+                     tune NODES PLANS PENDING";
 
-/// What was measured, and which of the goals that are checked were missed.
+/// Default number of servers of the operator benchmark.
+const OPERATOR_SERVERS: usize = 10_000;
+
+/// Measurements as Markdown, and the goals that were missed.
 #[derive(Default)]
 struct Report {
     text: String,
@@ -28,10 +31,10 @@ struct Report {
 }
 
 impl Report {
-    /// A goal that is checked: what is said of it if it does not hold.
-    fn goal(&mut self, holds: bool, missed: impl FnOnce() -> String) {
-        if !holds {
-            self.missed.push(missed());
+    /// Records `message` if a goal is not met.
+    fn goal(&mut self, met: bool, message: impl FnOnce() -> String) {
+        if !met {
+            self.missed.push(message());
         }
     }
 
@@ -55,23 +58,21 @@ async fn main() -> ExitCode {
         ["agent"] => agent::run().await.map(Report::from),
         ["devctl"] => devctl::run().await,
         ["local"] => local::run().await.map(Report::from),
-        ["operator"] => operator::run(SERVERS).await,
+        ["operator"] => operator::run(OPERATOR_SERVERS).await,
         ["operator", servers] if let Ok(servers) = servers.parse() => operator::run(servers).await,
         ["queue"] => queue::run().await,
         ["scheduler"] => scheduler::run(None),
         ["scheduler", "--openb", directory] => scheduler::run(Some(Path::new(directory))),
-        ["rehearsal", ref numbers @ ..] => scheduler::rehearse(numbers).map(Report::from),
-        _ => Err(anyhow::anyhow!(
-            "name what to measure: agent, devctl, local, operator [SERVERS], queue or scheduler [--openb DIRECTORY]"
-        )),
+        ["tune", ref numbers @ ..] => scheduler::tune(numbers).map(Report::from),
+        _ => Err(anyhow::anyhow!("unknown benchmark\nhint: {USAGE}")),
     };
     match report {
         Ok(report) => {
             use std::io::Write as _;
-            // A closed pipe has seen enough.
+            // Ignore a closed pipe.
             let _ = write!(std::io::stdout(), "{}", report.text);
             for missed in &report.missed {
-                let _ = writeln!(std::io::stderr(), "missed: {missed}");
+                let _ = writeln!(std::io::stderr(), "goal missed: {missed}");
             }
             if report.missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }

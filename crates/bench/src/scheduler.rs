@@ -1,11 +1,11 @@
-//! The scheduler alone, without a cluster: what a decision costs by the size of the cluster, whether its promises are
-//! kept, and how it does beside plainer ones on the same traces. Nothing here needs more than this process.
+//! Benchmarks of the scheduler without a cluster: cost per decision by cluster size, accuracy of start estimates, and
+//! comparison with simpler policies on the same traces.
 
-mod compare;
-mod eta;
-mod kernel;
+mod backfill_comparison;
+mod eta_calibration;
 mod openb;
 mod placement;
+mod plan_cost;
 mod workload;
 
 use std::fmt::Write as _;
@@ -16,52 +16,54 @@ use odc_core::sim::{self, Line, Options};
 
 use crate::Report;
 
-/// Some plans for so many nodes and nothing else, for callgrind to count: prints how many decisions they were.
-pub(crate) fn rehearse(numbers: &[&str]) -> anyhow::Result<String> {
-    let [nodes, plans, pending] = numbers else { anyhow::bail!("say how many nodes, plans and servers that wait") };
+/// Runs plans for callgrind and returns the number of decisions.
+pub(crate) fn tune(numbers: &[&str]) -> anyhow::Result<String> {
+    let [nodes, plans, pending] = numbers else {
+        anyhow::bail!("expected the numbers of nodes, plans and pending servers")
+    };
     let (nodes, plans, pending) = (nodes.parse()?, plans.parse()?, pending.parse()?);
-    Ok(format!("{}\n", kernel::rehearse(nodes, plans, pending)?))
+    Ok(format!("{}\n", plan_cost::tune(nodes, plans, pending)?))
 }
 
-/// As it stands in `docs/scheduling.md`. Real stays are read from the public trace, if its directory is given.
+/// Returns the report of `docs/benchmarks`. Runtimes are those of the public trace, if its directory is given.
 pub(crate) fn run(openb: Option<&Path>) -> anyhow::Result<Report> {
-    let mut report = kernel::measure()?;
-    let stays = openb.map(openb::read).transpose()?;
-    let mut played = Played::default();
-    report.text += &compare::measure(stays.as_ref(), &mut played)?;
-    report.append(eta::measure(stays.as_ref(), &mut played)?);
-    report.append(played.report()?);
-    if let Some(stays) = &stays {
-        report.append(placement::measure(stays)?);
+    let mut report = plan_cost::measure()?;
+    let runtimes = openb.map(openb::read).transpose()?;
+    let mut simulation = Simulation::default();
+    report.text += &backfill_comparison::measure(runtimes.as_ref(), &mut simulation)?;
+    report.append(eta_calibration::measure(runtimes.as_ref(), &mut simulation)?);
+    report.append(simulation.report()?);
+    if let Some(trace) = &runtimes {
+        report.append(placement::measure(trace)?);
     }
     Ok(report)
 }
 
-/// What must never happen, counted over all traces that were played.
+/// Runs all traces and counts violations.
 #[derive(Default)]
-struct Played {
+struct Simulation {
     traces: usize,
     overcommits: u64,
-    violations: u64,
+    unexplained_delays: u64,
 }
 
-impl Played {
-    fn play(&mut self, trace: &[(usize, Line)], policy: &Policy, options: Options) -> anyhow::Result<sim::Report> {
-        let played = sim::simulate(trace, policy, options, &mut |_| {})?;
+impl Simulation {
+    fn simulate(&mut self, trace: &[(usize, Line)], policy: &Policy, options: Options) -> anyhow::Result<sim::Report> {
+        let report = sim::simulate(trace, policy, options, &mut |_| {})?;
         self.traces += 1;
-        self.overcommits += played.totals.overcommits;
-        self.violations += played.totals.promise_violations;
-        Ok(played)
+        self.overcommits += report.totals.overcommits;
+        self.unexplained_delays += report.totals.unexplained_delays;
+        Ok(report)
     }
 
     fn report(&self) -> anyhow::Result<Report> {
-        let Self { traces, overcommits, violations } = self;
+        let Self { traces, overcommits, unexplained_delays } = self;
         let mut report = Report::default();
-        writeln!(report.text, "| in all {traces} traces | | goal |\n|---|--:|--:|")?;
-        writeln!(report.text, "| devices, CPU or memory given twice | {overcommits} | 0 |")?;
-        writeln!(report.text, "| planned starts that moved for no cause | {violations} | 0 |\n")?;
-        report.goal(*overcommits == 0, || format!("something was given twice, {overcommits} times"));
-        report.goal(*violations == 0, || format!("{violations} planned starts moved for no cause"));
+        writeln!(report.text, "| all {traces} traces | | goal |\n|---|--:|--:|")?;
+        writeln!(report.text, "| overcommits of devices, CPU or memory | {overcommits} | 0 |")?;
+        writeln!(report.text, "| delayed starts without a cause | {unexplained_delays} | 0 |\n")?;
+        report.goal(*overcommits == 0, || format!("{overcommits} overcommits"));
+        report.goal(*unexplained_delays == 0, || format!("{unexplained_delays} delayed starts without a cause"));
         Ok(report)
     }
 }

@@ -1,5 +1,5 @@
-//! Text of limited length and without control characters, because it ends up in terminals, in files and in the status of
-//! an object.
+//! Strings of bounded length without control characters. They are shown in terminals and stored in files and in the
+//! status of objects.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,29 +8,29 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// A name or a short reason.
 pub type Line = Bounded<256>;
-/// What a person is told.
+/// A message for users.
 pub type Text = Bounded<4096>;
-/// What a home holds. JSON may double its length, and a reply must still fit into a line.
+/// A listing of a home directory. JSON may double its length, and the reply must still fit into one line.
 pub type Listing = Bounded<{ 256 << 10 }>;
 
-/// At most `MOST` bytes. Line breaks and tabs are the only control characters in it.
+/// A string of at most `MAX_BYTES` bytes. Line breaks and tabs are the only control characters in it.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Bounded<const MOST: usize>(String);
+pub struct Bounded<const MAX_BYTES: usize>(String);
 
-impl<const MOST: usize> Bounded<MOST> {
-    pub const MOST: usize = MOST;
+impl<const MAX_BYTES: usize> Bounded<MAX_BYTES> {
+    pub const MAX_BYTES: usize = MAX_BYTES;
 
-    /// What is too long is cut, what a terminal would act on is replaced.
+    /// Truncates `text` and replaces control characters.
     pub fn new(text: impl AsRef<str>) -> Self {
-        let mut kept = String::new();
+        let mut bounded = String::new();
         for symbol in text.as_ref().chars().map(|symbol| if is_plain(symbol) { symbol } else { '\u{fffd}' }) {
-            if kept.len() + symbol.len_utf8() > MOST {
+            if bounded.len() + symbol.len_utf8() > MAX_BYTES {
                 break;
             }
-            kept.push(symbol);
+            bounded.push(symbol);
         }
-        Self(kept)
+        Self(bounded)
     }
 
     pub fn as_str(&self) -> &str {
@@ -46,7 +46,7 @@ fn is_plain(symbol: char) -> bool {
     !symbol.is_control() || symbol == '\n' || symbol == '\t'
 }
 
-impl<const MOST: usize> Deref for Bounded<MOST> {
+impl<const MAX_BYTES: usize> Deref for Bounded<MAX_BYTES> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -54,39 +54,42 @@ impl<const MOST: usize> Deref for Bounded<MOST> {
     }
 }
 
-impl<const MOST: usize> From<&str> for Bounded<MOST> {
+impl<const MAX_BYTES: usize> From<&str> for Bounded<MAX_BYTES> {
     fn from(text: &str) -> Self {
         Self::new(text)
     }
 }
 
-impl<const MOST: usize> From<String> for Bounded<MOST> {
+impl<const MAX_BYTES: usize> From<String> for Bounded<MAX_BYTES> {
     fn from(text: String) -> Self {
-        if text.len() <= MOST && text.chars().all(is_plain) { Self(text) } else { Self::new(text) }
+        if text.len() <= MAX_BYTES && text.chars().all(is_plain) { Self(text) } else { Self::new(text) }
     }
 }
 
-impl<const MOST: usize> fmt::Debug for Bounded<MOST> {
+impl<const MAX_BYTES: usize> fmt::Debug for Bounded<MAX_BYTES> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<const MOST: usize> fmt::Display for Bounded<MOST> {
+impl<const MAX_BYTES: usize> fmt::Display for Bounded<MAX_BYTES> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl<'de, const MOST: usize> Deserialize<'de> for Bounded<MOST> {
-    /// What comes from outside is refused rather than cut: half a message may mean the opposite.
+impl<'de, const MAX_BYTES: usize> Deserialize<'de> for Bounded<MAX_BYTES> {
+    /// Rejects a string that is too long instead of truncating it, which could reverse its meaning.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        if text.len() > MOST {
-            return Err(serde::de::Error::custom(format!("a text of {} bytes, where {MOST} are allowed", text.len())));
+        if text.len() > MAX_BYTES {
+            return Err(serde::de::Error::custom(format!(
+                "string of {} bytes exceeds the limit of {MAX_BYTES}",
+                text.len()
+            )));
         }
         if !text.chars().all(is_plain) {
-            return Err(serde::de::Error::custom("a text with control characters"));
+            return Err(serde::de::Error::custom("string contains control characters"));
         }
         Ok(Self(text))
     }
@@ -97,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_between_characters() {
+    fn text_is_truncated_at_character_boundary() {
         assert_eq!(Bounded::<4>::new("ab").as_str(), "ab");
         assert_eq!(Bounded::<4>::new("abcdef").as_str(), "abcd");
         assert_eq!(Bounded::<4>::new("abcé").as_str(), "abc");
@@ -105,16 +108,16 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_never_gets_to_see_an_escape() {
+    fn control_characters_are_replaced_or_rejected() {
         assert_eq!(Line::new("a\x1b[2Jb\n\tc\u{9b}").as_str(), "a\u{fffd}[2Jb\n\tc\u{fffd}");
         assert!(serde_json::from_str::<Line>(r#""a\u001b[2J""#).is_err());
         assert!(serde_json::from_str::<Line>(r#""a\r""#).is_err());
     }
 
     #[test]
-    fn too_much_from_outside_is_refused() {
+    fn deserializing_too_long_text_fails() {
         let long = format!("\"{}\"", "x".repeat(257));
         let error = serde_json::from_str::<Line>(&long).unwrap_err();
-        assert!(error.to_string().starts_with("a text of 257 bytes, where 256 are allowed"), "{error}");
+        assert!(error.to_string().starts_with("string of 257 bytes exceeds the limit of 256"), "{error}");
     }
 }

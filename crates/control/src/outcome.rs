@@ -1,4 +1,4 @@
-//! How a process that somebody wanted to run ended.
+//! How a process ended.
 
 use std::fmt;
 use std::io;
@@ -12,9 +12,9 @@ use crate::bounded::Text;
 pub enum Outcome {
     Code(i32),
     Signal(i32),
-    /// It was given up on, and killed.
+    /// The timeout expired and the process was killed.
     TimedOut,
-    /// There never was a process. The code is what a shell would have answered.
+    /// The process could not be started. `code` is the exit code a shell would have returned.
     NotStarted {
         code: i32,
         reason: Text,
@@ -26,17 +26,17 @@ impl Outcome {
         Self::NotStarted { code: 127, reason: Text::new(reason) }
     }
 
-    /// From the error of an attempt to start `what`.
-    pub fn failed_to_start(what: &str, error: &io::Error) -> Self {
+    /// Returns the outcome of an attempt to start `program` that failed with `error`.
+    pub fn failed_to_start(program: &str, error: &io::Error) -> Self {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-        Self::NotStarted { code, reason: Text::new(format!("{what}: {error}")) }
+        Self::NotStarted { code, reason: Text::new(format!("{program}: {error}")) }
     }
 
     pub fn is_success(&self) -> bool {
         *self == Self::Code(0)
     }
 
-    /// As a shell would report it, for whoever sees only an exit code.
+    /// Returns the exit code as a shell would report it.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
             Self::Code(code) | Self::NotStarted { code, .. } => *code,
@@ -50,9 +50,9 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Code(code) => write!(f, "ended with exit code {code}"),
-            Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
-            Self::TimedOut => f.write_str("took too long and was killed"),
+            Self::Code(code) => write!(f, "exited with code {code}"),
+            Self::Signal(signal) => write!(f, "was terminated by signal {signal}"),
+            Self::TimedOut => f.write_str("timed out and was killed"),
             Self::NotStarted { reason, .. } => write!(f, "could not be started: {reason}"),
         }
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_are_those_of_a_shell() {
+    fn exit_code_follows_shell_convention() {
         let denied = Outcome::failed_to_start("x", &io::ErrorKind::PermissionDenied.into());
         for (outcome, code) in [
             (Outcome::Code(0), 0),

@@ -1,4 +1,4 @@
-//! What an agent answers.
+//! Replies of the agent.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,15 @@ use crate::status::Status;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Reply {
-    /// It was done, and there is nothing to tell.
+    /// The request was performed; there is no result.
     Done,
-    /// It was not done, and this is why.
+    /// The request was not performed.
     Refused {
         reason: Text,
     },
-    /// It was set, but for these lines, each with its reason.
+    /// The access list was set, except for these lines, each with a reason.
     AccessSet {
-        unusable: Vec<Line>,
+        invalid: Vec<Line>,
     },
     Signals(Box<Signals>),
     Jupyter(Jupyter),
@@ -33,55 +33,56 @@ impl Reply {
     }
 }
 
-/// The server's notebook server.
+/// The Jupyter server of a dev server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Jupyter {
     pub state: JupyterState,
-    /// On the server's own loopback address.
+    /// Port on the loopback address.
     pub port: Option<u16>,
-    /// What follows host and port in a URL, such as `/lab`.
+    /// Path of the URL, such as `/lab`.
     pub path: Option<Line>,
     pub token: Option<Line>,
-    /// Why it is not running, if somebody wanted it.
+    /// Why it is not running although it was requested.
     pub error: Option<Text>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum JupyterState {
-    /// Nobody wanted it.
+    /// Not requested.
     Off,
-    /// It was started and does not answer yet.
+    /// Started, not responding yet.
     Starting,
     Running,
-    /// It died, and is started again after a pause.
+    /// Exited; restarted after a delay.
     Restarting,
-    /// The image has none.
+    /// Not installed in the image.
     Absent,
 }
 
-/// How the server was made fit to be put away.
+/// The result of quiescing a server before a stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Quiesced {
     /// Absent if the server has no preStop script.
     pub pre_stop: Option<Outcome>,
-    /// The end of what it printed, if it failed.
+    /// The tail of the script's output, if it failed.
     #[serde(default)]
     pub pre_stop_log: Option<Text>,
-    /// Everything is on disk.
+    /// All data was synced to disk.
     pub synced: bool,
-    /// Why not, as far as that is known.
+    /// Why syncing failed, if known.
     #[serde(default)]
-    pub not_synced: Option<Text>,
-    /// What the home holds, one line for each entry. Absent if it could not be read at all.
+    pub sync_error: Option<Text>,
+    /// Listing of the home directory, one line per entry. Absent if it could not be read. Reserved for the disks of
+    /// the service; the operator does not read it.
     pub listing: Option<Listing>,
-    /// Time or room ended before the listing did.
-    pub listing_cut: bool,
+    /// The listing is incomplete because of its time or size limit.
+    pub listing_truncated: bool,
 }
 
-/// What the agent costs the server.
+/// Resource usage of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stats {

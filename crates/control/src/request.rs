@@ -1,45 +1,45 @@
-//! What an agent can be asked.
+//! Requests to the agent.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::bounded::{Line, Text};
 
-/// Each is safe to repeat: it says how things should be, not what to change.
+/// All requests are idempotent: they describe the desired state, not a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Request {
-    /// What was last seen of anybody working. Answered by `signals`.
+    /// Returns the activity signals. Answered by `signals`.
     Signals,
-    /// How long the server has, and what happens if nobody uses it. Both are only shown to people and warned of; the
-    /// operator decides. It goes on until then: a stop that was prepared does not take place, and the next one runs the
-    /// preStop script again.
+    /// Sets the remaining lifetime and the idle policy. The agent only displays them and warns users; the operator
+    /// decides. Cancels a prepared stop: the next stop runs the preStop script again.
     SetDeadline {
-        /// Absent if it has no end.
+        /// Absent if the lifetime is unlimited.
         remaining_seconds: Option<u64>,
-        idle: Option<IdleTerms>,
+        idle: Option<IdlePolicy>,
     },
-    /// Something people in the server should read, or, without a text, that it no longer holds.
-    Notify { about: About, text: Option<Text> },
-    /// Who may log in from now on. Whoever is not in it any more is cut off. Answered by `accessSet`.
+    /// Shows a notice to the users of the server, or clears it if `text` is absent.
+    Notify { kind: NoticeKind, text: Option<Text> },
+    /// Replaces the list of keys that may log in. Sessions of removed keys are closed. Answered by `accessSet`.
     SetAccess(Access),
-    /// Run a notebook server, or none. Answered by `jupyter`.
+    /// Starts or stops the Jupyter server. Answered by `jupyter`.
     Jupyter { on: bool },
-    /// Make the home fit to be put away: the preStop script if it has not run for this stop, everything written to disk, a list of what
-    /// is there. Answered by `quiesced`, within the time.
+    /// Prepares a stop: runs the preStop script if it has not run for this stop, syncs the home to disk and lists it.
+    /// Answered by `quiesced` within the given time.
     Quiesce { within_seconds: u64 },
-    /// What the agent itself costs. Answered by `stats`.
+    /// Returns the resource usage of the agent. Answered by `stats`. Reserved for the service; the operator does not
+    /// send it.
     Stats,
-    /// What was decided from the signals, in words, for `odc-status`.
-    TellIdle { verdict: Text },
-    /// Count the server as used for so long, whatever else is seen; 0 takes it back.
+    /// Sets the idle state that `odc-status` shows.
+    SetIdleStatus { status: Text },
+    /// Treats the server as active for this time; 0 cancels it.
     KeepAlive { seconds: u64, reason: Option<Line> },
-    /// Somebody who cannot be seen from here is working.
-    Heartbeat { source: Option<Line> },
-    /// Everything a person wants to know. Answered by `status`.
+    /// Reports activity that the agent cannot observe.
+    Heartbeat,
+    /// Returns the status for users. Answered by `status`.
     Status,
 }
 
-/// As they are written in JSON.
+/// The `type` of each request in JSON.
 pub(crate) const NAMES: [&str; 11] = [
     "signals",
     "setDeadline",
@@ -48,7 +48,7 @@ pub(crate) const NAMES: [&str; 11] = [
     "jupyter",
     "quiesce",
     "stats",
-    "tellIdle",
+    "setIdleStatus",
     "keepAlive",
     "heartbeat",
     "status",
@@ -56,12 +56,12 @@ pub(crate) const NAMES: [&str; 11] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct IdleTerms {
+pub struct IdlePolicy {
     pub limit_seconds: u64,
     pub action: IdleAction,
 }
 
-/// What happens to a server that nobody uses.
+/// What happens to an idle server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IdleAction {
@@ -70,45 +70,45 @@ pub enum IdleAction {
     None,
 }
 
-/// What a notice is about. One of each can hold at a time; a newer one takes its place.
+/// The kind of a notice. At most one notice of each kind is shown; a newer one replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum About {
-    /// It will be stopped because nobody uses it. Any use takes it back.
+pub enum NoticeKind {
+    /// The server will be stopped because it is idle. Any activity clears the notice.
     Idle,
-    /// Anything else.
+    /// Any other message, such as the notice of a preemption. Activity does not clear it.
     Message,
 }
 
-/// Everybody who may log in: lines as in an `authorized_keys` file, without options.
+/// The keys that may log in: lines as in an `authorized_keys` file, without options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Access {
     #[serde(deserialize_with = "key_lines")]
     pub keys: Vec<String>,
-    /// Whose certificates for `user:<uid>` are good.
+    /// Certificate authorities trusted for the principal `user:<uid>`.
     #[serde(default, deserialize_with = "key_lines")]
     pub user_cas: Vec<String>,
-    /// Whose certificates for `control:<uid>` are good.
+    /// Certificate authorities trusted for the principal `control:<uid>`.
     #[serde(default, deserialize_with = "key_lines")]
     pub control_cas: Vec<String>,
 }
 
 impl Access {
-    pub const MOST_LINES: usize = 2000;
+    pub const MAX_KEYS: usize = 2000;
     /// An RSA key of 16,384 bits takes less than 3 KiB.
-    pub const LONGEST_LINE: usize = 8 << 10;
+    pub const MAX_KEY_BYTES: usize = 8 << 10;
 }
 
 fn key_lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let lines = Vec::<String>::deserialize(deserializer)?;
-    if lines.len() > Access::MOST_LINES {
-        let most = Access::MOST_LINES;
-        return Err(serde::de::Error::custom(format!("{} keys, where {most} are allowed", lines.len())));
+    if lines.len() > Access::MAX_KEYS {
+        let limit = Access::MAX_KEYS;
+        return Err(serde::de::Error::custom(format!("{} keys exceed the limit of {limit}", lines.len())));
     }
-    if lines.iter().any(|line| line.len() > Access::LONGEST_LINE) {
-        let longest = Access::LONGEST_LINE;
-        return Err(serde::de::Error::custom(format!("a key of more than {longest} bytes")));
+    if lines.iter().any(|line| line.len() > Access::MAX_KEY_BYTES) {
+        let limit = Access::MAX_KEY_BYTES;
+        return Err(serde::de::Error::custom(format!("key exceeds {limit} bytes")));
     }
     Ok(lines)
 }

@@ -1,43 +1,44 @@
-//! What can be seen of somebody working. Nothing here says what counts; see `odc_core::activity`.
+//! Activity signals of a server. `odc_core::activity` decides which of them count as use.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::{Line, Text};
 
-/// All that the agent saw, with how many seconds ago it last did; absent if never since the agent started.
+/// The signals the agent observed. `last_seen_seconds_ago` is absent if a signal was not observed since the agent
+/// started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Signals {
-    /// Random, another one after each start of the agent: it may have forgotten what it was told.
-    pub agent_boot: Line,
-    /// Another one after each start of the container.
-    pub container_boot: Line,
-    /// Since the agent started. It knows of nothing that is older.
+    /// Random identifier of this agent process. After a restart the agent may have lost its configuration.
+    pub agent_boot_id: Line,
+    /// Random identifier of this start of the container.
+    pub container_boot_id: Line,
+    /// Seconds since the agent started. It has no older observations.
     pub up_seconds: u64,
     pub sessions: Sessions,
-    pub terminal_input: Seen,
-    pub terminal_output: Seen,
-    /// Files copied, and bytes to or from a command without a terminal.
+    pub terminal_input: LastSeen,
+    pub terminal_output: LastSeen,
+    /// File transfers, and input or output of commands without a terminal.
     #[serde(default)]
-    pub transfer: Seen,
-    /// Connections carried to a port of the server or from one.
+    pub transfer: LastSeen,
+    /// Forwarded connections, by port of the server.
     #[serde(default)]
     pub forwarded: Vec<Forwarded>,
     pub busy: Busy,
-    /// Absent if there is no GPU to ask about.
+    /// Absent if the server has no GPU.
     pub gpu: Option<Gpu>,
-    /// Absent if none runs.
+    /// Absent if Jupyter is not running.
     pub jupyter: Option<JupyterSignal>,
-    /// Absent if nobody asked for it, or its time is over.
+    /// Absent if no keep-alive is in effect.
     pub keep_alive: Option<KeepAlive>,
-    pub heartbeat: Seen,
-    /// Processes the kernel killed for want of memory since the container started.
+    pub heartbeat: LastSeen,
+    /// Processes killed by the kernel's OOM killer since the container started.
     pub oom_kills: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Seen {
+pub struct LastSeen {
     pub last_seen_seconds_ago: Option<u64>,
 }
 
@@ -45,7 +46,7 @@ pub struct Seen {
 #[serde(rename_all = "camelCase")]
 pub struct Sessions {
     pub open: u32,
-    /// When the last one was open; 0 while one is.
+    /// 0 while a session is open.
     pub last_seen_seconds_ago: Option<u64>,
 }
 
@@ -58,15 +59,15 @@ pub struct Forwarded {
     pub last_seen_seconds_ago: Option<u64>,
 }
 
-/// Processes that used more than a little CPU, by where they come from.
+/// Processes that used CPU above the threshold, by origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Busy {
-    /// Started from a session, also if it is long closed.
+    /// Started from a session, even if the session is closed.
     pub sessions: BusyTree,
-    /// The image's own program and what it started.
+    /// The entrypoint of the image and its descendants.
     pub entrypoint: BusyTree,
-    /// All the rest, such as what `kubectl exec` brought in.
+    /// All other processes, such as those of `kubectl exec`.
     pub others: BusyTree,
 }
 
@@ -74,20 +75,20 @@ pub struct Busy {
 #[serde(rename_all = "camelCase")]
 pub struct BusyTree {
     pub last_seen_seconds_ago: Option<u64>,
-    /// The busiest one of that time.
+    /// Name of the process with the highest CPU usage at that time.
     pub process: Option<Line>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gpu {
-    /// Of the busiest one, at the last look.
+    /// Highest utilization of any GPU at the last sample.
     pub percent: Option<u32>,
-    /// Of all together, at the last look.
+    /// Memory in use on all GPUs at the last sample.
     pub memory_bytes: Option<u64>,
-    /// When one was last busy.
+    /// When a GPU was last busy.
     pub last_seen_seconds_ago: Option<u64>,
-    /// Why nothing is known.
+    /// Why no sample is available.
     pub error: Option<Text>,
 }
 
@@ -95,11 +96,11 @@ pub struct Gpu {
 #[serde(rename_all = "camelCase")]
 pub struct JupyterSignal {
     pub busy_kernels: Option<u32>,
-    /// Browsers that look at a kernel.
+    /// Browser connections to kernels.
     pub connections: Option<u32>,
-    /// When a kernel was last busy, or one that somebody looks at did anything.
+    /// When a kernel was last busy, or a kernel with a connection last had activity.
     pub last_seen_seconds_ago: Option<u64>,
-    /// Why nothing is known.
+    /// Why no sample is available.
     pub error: Option<Text>,
 }
 

@@ -1,10 +1,10 @@
-//! Everything a person in the server wants to know about it.
+//! The status of a server, as shown to users inside it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bounded::{Line, Text};
 use crate::reply::Jupyter;
-use crate::request::IdleTerms;
+use crate::request::IdlePolicy;
 use crate::signals::Signals;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,13 +13,13 @@ pub struct Status {
     pub server: Line,
     pub owner: Line,
     pub flavor: Line,
-    /// Absent if it has no end, or nobody has told it yet.
+    /// Absent if the lifetime is unlimited, or not known yet.
     pub remaining_seconds: Option<u64>,
-    pub idle: Option<IdleTerms>,
-    /// What was last decided from the signals, and how long ago.
-    pub verdict: Option<Text>,
-    pub verdict_seconds_ago: Option<u64>,
-    /// What people should read now: warnings and messages.
+    pub idle: Option<IdlePolicy>,
+    /// The idle state decided by the operator, and how long ago it was set.
+    pub idle_status: Option<Text>,
+    pub idle_status_seconds_ago: Option<u64>,
+    /// Current notices: warnings and messages.
     pub notices: Vec<Text>,
     pub jupyter: Jupyter,
     pub signals: Signals,

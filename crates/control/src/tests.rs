@@ -1,4 +1,4 @@
-//! What was said is what is heard, and nothing that arrives can do harm.
+//! Round trips of all messages, and robustness against invalid input.
 
 mod strategy;
 
@@ -7,19 +7,19 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn requests_look_as_documented() {
+fn request_serialization_is_stable() {
     for (request, text) in [
         (Request::Signals, r#"{"type":"signals"}"#),
         (
             Request::SetDeadline {
                 remaining_seconds: Some(60),
-                idle: Some(IdleTerms { limit_seconds: 1800, action: IdleAction::Hibernate }),
+                idle: Some(IdlePolicy { limit_seconds: 1800, action: IdleAction::Hibernate }),
             },
             r#"{"type":"setDeadline","remainingSeconds":60,"idle":{"limitSeconds":1800,"action":"hibernate"}}"#,
         ),
         (
-            Request::Notify { about: About::Idle, text: Some("soon".into()) },
-            r#"{"type":"notify","about":"idle","text":"soon"}"#,
+            Request::Notify { kind: NoticeKind::Idle, text: Some("soon".into()) },
+            r#"{"type":"notify","kind":"idle","text":"soon"}"#,
         ),
         (
             Request::SetAccess(Access { keys: vec!["k".into()], ..Access::default() }),
@@ -33,7 +33,7 @@ fn requests_look_as_documented() {
 }
 
 #[test]
-fn every_request_is_known_by_its_name() {
+fn every_request_name_is_listed() {
     for request in strategy::one_of_each() {
         let line = write_request(&request).unwrap();
         assert_eq!(read_request(line.trim_ascii()).unwrap(), request);
@@ -42,17 +42,17 @@ fn every_request_is_known_by_its_name() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused_with_a_sentence() {
+fn invalid_message_is_rejected_with_reason() {
     for (line, expect) in [
-        ("", "this is no message: "),
-        ("[]", "this is no message: "),
-        ("{}", "this is no message: missing field `version`"),
-        (r#"{"version":2,"request":"new"}"#, "version 2 is not known here, only 1"),
-        (r#"{"version":1}"#, "this is no message: missing field `request`"),
-        (r#"{"version":1,"request":{"type":"dance"}}"#, "the request \"dance\" is not known here"),
-        (r#"{"version":1,"request":{"type":"quiesce"}}"#, "the message cannot be used: missing field `withinSeconds`"),
-        (r#"{"version":1,"request":{"type":"quiesce","withinSeconds":-1}}"#, "the message cannot be used: "),
-        (r#"{"version":1,"request":{"type":"jupyter","on":"yes"}}"#, "the message cannot be used: "),
+        ("", "malformed message: "),
+        ("[]", "malformed message: "),
+        ("{}", "malformed message: missing field `version`"),
+        (r#"{"version":2,"request":"new"}"#, "unsupported version 2, expected 1"),
+        (r#"{"version":1}"#, "malformed message: missing field `request`"),
+        (r#"{"version":1,"request":{"type":"dance"}}"#, "unknown request \"dance\""),
+        (r#"{"version":1,"request":{"type":"quiesce"}}"#, "invalid message: missing field `withinSeconds`"),
+        (r#"{"version":1,"request":{"type":"quiesce","withinSeconds":-1}}"#, "invalid message: "),
+        (r#"{"version":1,"request":{"type":"jupyter","on":"yes"}}"#, "invalid message: "),
     ] {
         let Reply::Refused { reason } = read_request(line.as_bytes()).unwrap_err().into() else { panic!() };
         assert!(reason.starts_with(expect), "{line}: {reason}");
@@ -60,60 +60,60 @@ fn what_is_not_understood_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn a_newer_speaker_may_add_fields() {
+fn unknown_fields_are_ignored() {
     let line = br#"{"version":1,"more":1,"request":{"type":"quiesce","withinSeconds":5,"more":{}}}"#;
     assert_eq!(read_request(line).unwrap(), Request::Quiesce { within_seconds: 5 });
 }
 
 #[test]
-fn an_access_list_has_bounds() {
+fn access_list_is_bounded() {
     let access = |keys: Vec<String>| write_request(&Request::SetAccess(Access { keys, ..Access::default() })).unwrap();
-    let fits = access(vec!["k".repeat(400); Access::MOST_LINES]);
+    let fits = access(vec!["k".repeat(400); Access::MAX_KEYS]);
     assert!(read_request(fits.trim_ascii()).is_ok());
-    let many = access(vec![String::new(); Access::MOST_LINES + 1]);
-    assert!(read_request(many.trim_ascii()).unwrap_err().to_string().contains("2001 keys, where 2000 are allowed"));
-    let long = access(vec!["k".repeat(Access::LONGEST_LINE + 1)]);
+    let many = access(vec![String::new(); Access::MAX_KEYS + 1]);
+    assert!(read_request(many.trim_ascii()).unwrap_err().to_string().contains("2001 keys exceed the limit of 2000"));
+    let long = access(vec!["k".repeat(Access::MAX_KEY_BYTES + 1)]);
     assert!(read_request(long.trim_ascii()).is_err());
 }
 
 #[test]
-fn the_longest_listing_fits_into_a_line() {
-    let listing = Listing::new("\"\n".repeat(Listing::MOST));
-    let text = || Some(Text::new("\n".repeat(Text::MOST)));
+fn longest_listing_fits_into_one_line() {
+    let listing = Listing::new("\"\n".repeat(Listing::MAX_BYTES));
+    let text = || Some(Text::new("\n".repeat(Text::MAX_BYTES)));
     let quiesced = Quiesced {
         pre_stop: None,
         pre_stop_log: text(),
         synced: true,
-        not_synced: text(),
+        sync_error: text(),
         listing: Some(listing),
-        listing_cut: true,
+        listing_truncated: true,
     };
     assert!(write_reply(&Reply::Quiesced(Box::new(quiesced))).is_ok());
 }
 
 proptest! {
     #[test]
-    fn a_request_arrives_as_it_was_sent(request in strategy::request()) {
+    fn request_round_trips(request in strategy::request()) {
         let line = write_request(&request).unwrap();
         prop_assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
         prop_assert_eq!(read_request(line.trim_ascii()).unwrap(), request);
     }
 
     #[test]
-    fn a_reply_arrives_as_it_was_sent(reply in strategy::reply()) {
+    fn reply_round_trips(reply in strategy::reply()) {
         let line = write_reply(&reply).unwrap();
         prop_assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
         prop_assert_eq!(read_reply(line.trim_ascii()).unwrap(), reply);
     }
 
     #[test]
-    fn garbage_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         prop_assert!(read_request(&bytes).is_err());
         prop_assert!(read_reply(&bytes).is_err());
     }
 
     #[test]
-    fn a_spoilt_message_is_refused_or_means_something(
+    fn corrupted_message_does_not_panic(
         request in strategy::request(), reply in strategy::reply(), at: prop::sample::Index, byte: u8,
     ) {
         let mut line = write_request(&request).unwrap();
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn odd_json_is_refused(value in strategy::json(), name in prop::sample::select(&request::NAMES[..])) {
+    fn arbitrary_json_does_not_panic(value in strategy::json(), name in prop::sample::select(&request::NAMES[..])) {
         let mut value = value;
         if let Some(fields) = value.as_object_mut() {
             fields.insert("type".into(), name.into());

@@ -1,42 +1,40 @@
-//! Whether anybody uses a server, from what its agent saw.
+//! Idle detection from the activity signals of an agent.
 //!
-//! A signal says how long ago it was last seen. The newest of those that count decides: seen within the limit, the
-//! server is in use; not since, it is idle. What the agent cannot know does not count against the user: one that does
-//! not answer, or started a moment ago, makes nobody idle.
+//! A server is active if any counted signal was observed within the idle timeout, and idle otherwise. Missing information
+//! never makes a server idle: not an agent that does not answer, and not one that was started recently.
 //!
-//! An open session alone does not count. A laptop left on would hold eight GPUs for ever; whoever works types, or waits
-//! for something that prints, computes or talks.
+//! An open session alone does not count as activity, because an unattended client would keep the devices allocated. A user
+//! at work causes terminal input, or runs something that prints, computes or transfers data.
 
 use std::time::Duration;
 
-use odc_control::{IdleAction, Signals, span};
+use odc_control::{Signals, duration};
 
-/// Something that was seen, by kind.
+/// The kind of an activity signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
-    /// Somebody typed.
     TerminalInput,
-    /// Something was printed, by `make` as well as by `top`.
+    /// Output of any program, including `top`.
     TerminalOutput,
-    /// Files were copied, or bytes went to or from a command without a terminal.
+    /// File transfers, and input or output of commands without a terminal.
     Transfer,
-    /// Bytes went to or from a port of the server.
+    /// Traffic on a forwarded port or socket.
     Forwarded,
-    /// A process that a session left or still has used the CPU.
+    /// CPU usage of a process started from a session.
     SessionProcesses,
-    /// The image's own program did.
+    /// CPU usage of the image's entrypoint.
     EntrypointProcesses,
-    /// Another one did, such as one that `kubectl exec` brought in.
+    /// CPU usage of another process, such as one of `kubectl exec`.
     OtherProcesses,
-    /// A GPU computed. Memory alone does not count: what is loaded and waits is not in use.
+    /// GPU utilization. Allocated memory alone does not count.
     Gpu,
-    /// A kernel computed, or did something while somebody looked at it.
+    /// A busy kernel, or activity of a kernel with an open connection.
     Jupyter,
-    /// The user said so, for a time.
+    /// Requested by the user for a limited time.
     KeepAlive,
-    /// Somebody who sees more than the agent said so.
+    /// Reported from outside the server.
     Heartbeat,
-    /// The agent started; it knows of nothing older. Counts always.
+    /// The start of the agent, which has no older observations. Always counts.
     AgentStart,
 }
 
@@ -57,113 +55,84 @@ impl Signal {
     ];
 }
 
-/// What was seen last, without anything that changes from one look to the next.
+/// The most recent activity, without its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Last {
+pub struct LastActivity {
     pub signal: Signal,
-    /// Of the server, if it was a port that carried data.
+    /// The port of the server, for traffic on a forwarded port.
     pub port: Option<u16>,
 }
 
-impl From<Signal> for Last {
+impl From<Signal> for LastActivity {
     fn from(signal: Signal) -> Self {
         Self { signal, port: None }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Policy<'a> {
-    /// A server is idle once nothing that counts was seen for so long.
-    pub limit: Duration,
+pub struct DetectionPolicy<'a> {
+    /// The idle timeout.
+    pub timeout: Duration,
     pub counted: &'a [Signal],
 }
 
-impl Policy<'static> {
-    pub fn all(limit: Duration) -> Self {
-        Self { limit, counted: &Signal::ALL }
+impl DetectionPolicy<'static> {
+    pub fn all(timeout: Duration) -> Self {
+        Self { timeout, counted: &Signal::ALL }
     }
 }
 
-/// Each with its reason, as half a sentence for people.
+/// The result of idle detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// In use. Without anything new, it will be idle after `look_again` and not before.
-    Active { last: Last, look_again: Duration, because: String },
-    /// Not used since `last` was seen, so long ago.
-    Idle { last: Last, ago: Duration, because: String },
-    /// Nobody can tell, so it is not idle.
-    Unknown { because: String },
+    /// Without new activity, the server becomes idle after `next_check`.
+    Active { last: LastActivity, next_check: Duration },
+    /// `ago` is the time since the last activity, `reason` a text for users.
+    Idle { last: LastActivity, ago: Duration, reason: String },
+    /// There are no signals. Not treated as idle.
+    Unknown,
 }
 
-impl Verdict {
-    pub fn is_idle(&self) -> bool {
-        matches!(self, Self::Idle { .. })
-    }
-
-    pub fn because(&self) -> &str {
-        match self {
-            Self::Active { because, .. } | Self::Idle { because, .. } | Self::Unknown { because } => because,
-        }
-    }
-}
-
-/// Takes what the agent answered, or why it did not.
-pub fn decide(answer: Result<&Signals, &str>, policy: &Policy<'_>) -> Verdict {
-    let signals = match answer {
-        Ok(signals) => signals,
-        Err(why) => return Verdict::Unknown { because: format!("the agent cannot be asked: {why}") },
-    };
+/// Evaluates the signals of an agent, if it answered.
+pub fn evaluate(signals: Option<&Signals>, policy: &DetectionPolicy<'_>) -> Verdict {
+    let Some(signals) = signals else { return Verdict::Unknown };
     let newest = newest(signals, policy.counted);
     let ago = Duration::from_secs(newest.ago);
-    let rest = policy.limit.saturating_sub(ago);
-    if let Some((kept, because)) = kept_alive(signals, policy.counted) {
-        return Verdict::Active { last: Signal::KeepAlive.into(), look_again: kept.max(rest), because };
+    let remaining = policy.timeout.saturating_sub(ago);
+    if let Some(keep_alive) = keep_alive(signals, policy.counted) {
+        return Verdict::Active { last: Signal::KeepAlive.into(), next_check: keep_alive.max(remaining) };
     }
-    if rest.is_zero() {
-        Verdict::Idle { last: newest.last, ago, because: unused(&newest, signals) }
+    if remaining.is_zero() {
+        Verdict::Idle { last: newest.last, ago, reason: idle_reason(&newest, signals) }
     } else {
-        let because = format!("{} {} ago", newest.what, span::text(newest.ago));
-        Verdict::Active { last: newest.last, look_again: rest, because }
+        Verdict::Active { last: newest.last, next_check: remaining }
     }
 }
 
-/// What people in an idle server are told before it is stopped, and how to keep it.
-pub fn warning(server: &str, action: IdleAction, left: Duration, idle: Duration) -> Option<String> {
-    let fate = match action {
-        IdleAction::Hibernate => "put to sleep",
-        IdleAction::End => "ended",
-        IdleAction::None => return None,
-    };
-    let (left, idle) = (span::text(left.as_secs()), span::text(idle.as_secs()));
-    Some(format!(
-        "{server} will be {fate} in {left}, because nobody used it for {idle}. Any use keeps it: type something, or run \
-         odc-keep-alive."
-    ))
-}
-
-/// Something that was seen.
-struct Sighting {
+struct Observation {
+    /// Seconds ago.
     ago: u64,
-    last: Last,
-    what: String,
+    last: LastActivity,
+    description: String,
 }
 
-/// Of what counts; there is always one.
-fn newest(signals: &Signals, counted: &[Signal]) -> Sighting {
-    let what = "the server's agent started".to_owned();
-    let start = Sighting { ago: signals.up_seconds, last: Signal::AgentStart.into(), what };
-    let seen = sightings(signals).into_iter().filter(|sighting| counted.contains(&sighting.last.signal));
-    // Of two of the same age, the one that tells more: the earlier kind.
-    seen.min_by_key(|sighting| (sighting.ago, sighting.last.signal))
-        .filter(|seen| seen.ago <= start.ago)
+/// Returns the newest observation of a counted signal, or the start of the agent.
+fn newest(signals: &Signals, counted: &[Signal]) -> Observation {
+    let description = "start of the agent".to_owned();
+    let start = Observation { ago: signals.up_seconds, last: Signal::AgentStart.into(), description };
+    let counted = observations(signals).into_iter().filter(|observation| counted.contains(&observation.last.signal));
+    // Ties are resolved by the order of the signals, the most specific first.
+    counted
+        .min_by_key(|observation| (observation.ago, observation.last.signal))
+        .filter(|newest| newest.ago <= start.ago)
         .unwrap_or(start)
 }
 
-/// Destructured in full, so that a signal that is added must be thought about here.
-fn sightings(signals: &Signals) -> Vec<Sighting> {
+/// Destructures the signals, so that a new field must be handled here.
+fn observations(signals: &Signals) -> Vec<Observation> {
     let Signals {
-        agent_boot: _,
-        container_boot: _,
+        agent_boot_id: _,
+        container_boot_id: _,
         up_seconds: _,
         sessions: _,
         terminal_input,
@@ -179,58 +148,53 @@ fn sightings(signals: &Signals) -> Vec<Sighting> {
     } = signals;
     let mut all = Vec::new();
     for port in forwarded {
-        let (number, what) = match port.port {
+        let (number, description) = match port.port {
             0 => (None, "traffic on a forwarded socket".to_owned()),
             number => (Some(number), format!("traffic on forwarded port {number}")),
         };
-        let last = Last { signal: Signal::Forwarded, port: number };
-        all.extend(port.last_seen_seconds_ago.map(|ago| Sighting { ago, last, what }));
+        let last = LastActivity { signal: Signal::Forwarded, port: number };
+        all.extend(port.last_seen_seconds_ago.map(|ago| Observation { ago, last, description }));
     }
-    let mut add = |ago: Option<u64>, signal: Signal, what: String| {
-        all.extend(ago.map(|ago| Sighting { ago, last: signal.into(), what }));
+    let mut add = |ago: Option<u64>, signal: Signal, description: String| {
+        all.extend(ago.map(|ago| Observation { ago, last: signal.into(), description }));
     };
     add(terminal_input.last_seen_seconds_ago, Signal::TerminalInput, "terminal input".to_owned());
     add(terminal_output.last_seen_seconds_ago, Signal::TerminalOutput, "terminal output".to_owned());
     add(transfer.last_seen_seconds_ago, Signal::Transfer, "file transfer or command".to_owned());
-    for (tree, signal, whose) in [
+    for (tree, signal, description) in [
         (&busy.sessions, Signal::SessionProcesses, "busy process of a session"),
         (&busy.entrypoint, Signal::EntrypointProcesses, "busy process of the entrypoint"),
         (&busy.others, Signal::OtherProcesses, "busy process"),
     ] {
         let name = tree.process.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
-        add(tree.last_seen_seconds_ago, signal, format!("{whose}{name}"));
+        add(tree.last_seen_seconds_ago, signal, format!("{description}{name}"));
     }
     if let Some(gpu) = gpu {
         add(gpu.last_seen_seconds_ago, Signal::Gpu, "busy GPU".to_owned());
     }
     if let Some(jupyter) = jupyter {
-        add(jupyter.last_seen_seconds_ago, Signal::Jupyter, "Jupyter in use".to_owned());
+        add(jupyter.last_seen_seconds_ago, Signal::Jupyter, "Jupyter activity".to_owned());
     }
     add(heartbeat.last_seen_seconds_ago, Signal::Heartbeat, "heartbeat".to_owned());
     all
 }
 
-/// For how long yet, and why.
-fn kept_alive(signals: &Signals, counted: &[Signal]) -> Option<(Duration, String)> {
-    let kept = signals.keep_alive.as_ref().filter(|kept| kept.remaining_seconds > 0)?;
-    if !counted.contains(&Signal::KeepAlive) {
-        return None;
-    }
-    let reason = kept.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let because = format!("kept alive for {} more{reason}", span::text(kept.remaining_seconds));
-    Some((Duration::from_secs(kept.remaining_seconds), because))
+/// Returns the remaining time of a keep-alive.
+fn keep_alive(signals: &Signals, counted: &[Signal]) -> Option<Duration> {
+    let keep_alive = signals.keep_alive.as_ref().filter(|keep_alive| keep_alive.remaining_seconds > 0)?;
+    counted.contains(&Signal::KeepAlive).then(|| Duration::from_secs(keep_alive.remaining_seconds))
 }
 
-fn unused(newest: &Sighting, signals: &Signals) -> String {
-    let ago = span::text(newest.ago);
-    let untouched = match signals.sessions.open {
+fn idle_reason(newest: &Observation, signals: &Signals) -> String {
+    let ago = duration::format(newest.ago);
+    let sessions = match signals.sessions.open {
         0 => String::new(),
-        1 => "; a session is open, but nothing happens in it".to_owned(),
-        open => format!("; {open} sessions are open, but nothing happens in them"),
+        1 => "; 1 open session without activity".to_owned(),
+        open => format!("; {open} open sessions without activity"),
     };
     match newest.last.signal {
-        Signal::AgentStart => format!("no use since the server's agent started {ago} ago{untouched}"),
-        _ => format!("no use for {ago}; last: {}{untouched}", newest.what),
+        Signal::AgentStart => format!("no activity since the agent started {ago} ago{sessions}"),
+        _ => format!("no activity for {ago}; last: {}{sessions}", newest.description),
     }
 }
 

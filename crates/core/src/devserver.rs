@@ -1,32 +1,32 @@
-//! The life of a server: what is seen of it becomes what is written for it.
+//! The lifecycle of a server: what is observed of it becomes what is written for it.
 //!
-//! `validate` ties the open ends of a request, [`decide`] looks at everything that exists and gives the next writes.
-//! Nothing is remembered between two decisions but what is stored in the cluster, so the operator may die after any
-//! write and the next decision goes on from there.
+//! [`validate`](validate::validate) resolves the request against the cluster, [`desired`](desired_state::desired) says what the
+//! server should be doing, and [`reconcile`](fn@reconcile) returns the next writes and the status. Correctness depends
+//! only on what is stored in the cluster, so the operator may crash after any write and continue from there.
 
-pub mod agents;
+pub mod agent_requests;
 pub mod build;
-mod decide;
-mod describe;
+mod conditions;
+pub mod desired_state;
 #[cfg(test)]
 pub(crate) mod fixtures;
-pub mod goal;
+#[cfg(test)]
+mod fuzz;
+mod host_key;
 mod idle;
-mod key;
 pub mod lifetime;
-pub mod parts;
+mod messages;
+pub mod pod_failure;
+pub mod pods;
+pub mod quiesce_failure;
+mod reconcile;
 #[cfg(test)]
 mod simulation;
 mod start;
 mod status;
 mod stop;
 #[cfg(test)]
-mod strange;
-mod tell;
-#[cfg(test)]
 mod tests;
-pub mod trouble;
-pub mod unfit;
 pub mod validate;
 
 use std::collections::BTreeMap;
@@ -35,168 +35,168 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, DevServerUser, HibernationCause, Limits, Phase};
 
-use crate::plan::{Again, Event, Write};
-use crate::seen::{Child, Node, Pod};
-use agents::{Agents, Call};
-use build::Keys;
-use decide::Decision;
-use goal::{Goal, goal};
+use crate::cluster::{ManagedObject, Node, Pod};
+use crate::plan::{Event, Requeue, Write};
+use agent_requests::{AgentCall, Agents};
+use desired_state::{DesiredState, desired};
+use reconcile::Reconcile;
 use validate::{Valid, Violation};
 
-/// A phase that passes within this time is not written: the write would cost more than it tells.
-pub const PASSING: Duration = Duration::from_secs(1);
+/// A transient phase is written only after it lasted this long, to save the write.
+pub const TRANSIENT_PHASE_DELAY: Duration = Duration::from_secs(1);
 
-/// The same for one that the queue has decided to admit: only the write of it is missing, and many may come first.
-pub const ADMITTING: Duration = Duration::from_secs(10);
+/// As [`TRANSIENT_PHASE_DELAY`], for a queued server that the scheduler has not reported as pending yet: usually it is
+/// about to be admitted.
+pub const ADMISSION_DELAY: Duration = Duration::from_secs(10);
 
-/// What an administrator may set.
+/// Settings of the administrator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub agent_image: String,
-    /// What a server runs that names no image.
+    /// The image of servers that do not name one.
     pub default_image: String,
-    /// How long a server may still be extended after its time is used up.
+    /// How long a server can still be extended after its lifetime is exceeded.
     pub expiry_grace: Duration,
-    /// A node that has not been ready for so long is lost.
-    pub lost_after: Duration,
-    /// A server that has not become ready for so long has failed.
-    pub start_limit: Duration,
-    /// A server that has waited so long for its first start is cancelled; without it, it waits for ever.
-    pub queue_limit: Option<Duration>,
-    /// How long an ended server stays readable.
-    pub keep_ended: Duration,
-    /// How long people are warned before an idle server is stopped.
+    /// A node that is not ready for this long is considered lost.
+    pub node_lost_timeout: Duration,
+    /// A server that does not become ready within this time has failed.
+    pub start_timeout: Duration,
+    /// A server that is not admitted for the first time within this time is cancelled. Unlimited if absent.
+    pub queue_timeout: Option<Duration>,
+    /// How long an ended server is kept.
+    pub ttl_after_finished: Duration,
+    /// The time between the idle warning and the stop.
     pub idle_grace: Duration,
-    /// What people read before they log in to any server.
+    /// The SSH banner of all servers.
     pub banner: Option<String>,
 }
 
-/// What exists of a server.
+/// What exists in the cluster for a server.
 #[derive(Clone, Debug)]
-pub struct Seen<'a> {
-    /// Every pod that has its uid or one of its names.
+pub struct Observed<'a> {
+    /// All pods with the server's uid or one of its pod names.
     pub pods: Vec<&'a Pod>,
-    /// The nodes of those pods, missing ones included ([`Node::missing`]), and of the grant as far as they are there.
+    /// The nodes of those pods, including missing ones ([`Node::missing`]), and the existing nodes of the admission.
     pub nodes: BTreeMap<&'a str, &'a Node>,
-    /// Of a gang.
-    pub service: Option<&'a Child>,
-    pub secret: SecretSeen,
-    /// When somebody last looked whether the Secret is there.
-    pub secret_checked: Option<Timestamp>,
-    /// Key pairs to use should the Secret have to be made.
-    pub keys: Option<&'a Keys>,
-    /// The image's own entrypoint, when it was asked for.
-    pub entrypoint: Option<Result<Vec<String>, String>>,
-    /// The phase that was decided last but not written, and since when.
-    pub held: Option<(Phase, Timestamp)>,
-    /// The queue has decided to admit it and is about to store that.
-    pub admitting: bool,
-    /// Somebody wants to put it to sleep just now.
-    pub sleep: Option<HibernationCause>,
-    /// Its owner, and the other users it lets in, as far as they exist.
+    /// The headless Service of a gang.
+    pub service: Option<&'a ManagedObject>,
     pub owner: Option<&'a DevServerUser>,
+    /// The existing users that the server is shared with.
     pub guests: Vec<&'a DevServerUser>,
-    /// What the agents of its pods were told and said.
-    pub agents: Agents,
-    /// Public keys of those whose word the agents take for the operator's.
-    pub authorities: &'a [String],
-    /// What keeps being said against our writes or questions, in a sentence.
-    pub obstacle: Option<String>,
-    /// Why what the queue decides about it cannot be stored, in a sentence.
-    pub refused: Option<String>,
+    /// Public keys of the authorities whose certificates agents accept as the operator's.
+    pub control_cas: &'a [String],
 }
 
-/// What is known of the server's Secret, which nobody watches.
+/// What this operator process remembers about a server. Losing it costs an extra request or a delayed write, never
+/// correctness.
+#[derive(Clone, Debug, Default)]
+pub struct SoftState {
+    pub secret: SecretState,
+    /// When the Secret was last read.
+    pub secret_checked_at: Option<Timestamp>,
+    /// The entrypoint of the image, or why it could not be read.
+    pub entrypoint: Option<Result<Vec<String>, String>>,
+    /// The last phase that was decided but not written, and since when.
+    pub deferred_phase: Option<(Phase, Timestamp)>,
+    /// A pending request to hibernate the server.
+    pub hibernate: Option<HibernationCause>,
+    pub agents: Agents,
+    /// Message of an error that recurs when this server is reconciled.
+    pub recurring_error: Option<String>,
+    /// Why the API server rejects the scheduler's decision about this server.
+    pub rejection: Option<String>,
+}
+
+/// What is known about the server's Secret. Secrets are not watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum SecretSeen {
+pub enum SecretState {
     #[default]
     Unknown,
     Missing,
-    /// Its public host key.
-    There(String),
-    /// One of that name belongs to somebody else.
+    /// With its public host key.
+    Present(String),
+    /// A Secret of that name belongs to another owner.
     Foreign,
 }
 
-/// What must be asked of the world before the decision can be made.
+/// What must be read before the plan can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// Fresh key pairs.
-    Keys,
-    /// Is the Secret there?
+pub enum Query {
+    /// Read the Secret.
     Secret,
-    /// What does this image run by itself?
+    /// Read the entrypoint of the image.
     Entrypoint { image: String, pull_secrets: Vec<String> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// In order; each is done before the next.
+    /// Executed in order, each after the previous one succeeded.
     pub writes: Vec<Write>,
-    /// To be stored, after the writes, if it differs from what is stored.
+    /// Written after the writes, if present.
     pub status: Option<DevServerStatus>,
     pub events: Vec<Event>,
-    /// What to say to agents, whose answers nobody waits for.
-    pub calls: Vec<Call>,
-    pub again: Again,
-    /// The answer is needed; nothing else of the plan is.
-    pub ask: Option<Question>,
-    /// The phase decided, whether written or held back.
+    /// Requests to agents. The plan does not wait for their replies.
+    pub calls: Vec<AgentCall>,
+    pub requeue: Requeue,
+    /// If present, it must be answered before anything else of the plan is executed.
+    pub query: Option<Query>,
+    /// The phase, whether it is written or deferred.
     pub phase: Option<Phase>,
 }
 
 impl Plan {
-    fn nothing() -> Self {
+    fn empty() -> Self {
         Self {
             writes: vec![],
             status: None,
             events: vec![],
             calls: vec![],
-            again: Again::OnChange,
-            ask: None,
+            requeue: Requeue::AwaitChange,
+            query: None,
             phase: None,
         }
     }
 }
 
-/// The grant in force.
-pub fn granted(status: Option<&DevServerStatus>) -> Option<&Admission> {
+/// Returns the admission if nodes are assigned.
+pub fn active_admission(status: Option<&DevServerStatus>) -> Option<&Admission> {
     status.and_then(|status| status.admission.as_ref()).filter(|admission| !admission.nodes.is_empty())
 }
 
-/// What the queue should do for a server.
+/// What a server needs from the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum QueueIntent {
     Run,
-    /// It would run, but something else has to happen first; look again then, if a time is known.
-    Later(Option<Timestamp>),
-    Rest,
+    /// The server should run but cannot be queued yet.
+    Postponed,
+    Stopped,
 }
 
-/// `pods_left`: pods of it still exist.
-pub fn wish(
+/// Returns what the server needs from the scheduler and, if that changes at a known time, when. `has_pods` says whether pods
+/// of the server still exist.
+pub fn queue_intent(
     server: &DevServer,
     checked: &Result<Valid<'_>, Vec<Violation>>,
-    pods_left: bool,
+    has_pods: bool,
     settings: &Settings,
     now: Timestamp,
-) -> Wish {
+) -> (QueueIntent, Option<Timestamp>) {
     let phase = server.status.as_ref().and_then(|status| status.phase);
-    if server.metadata.deletion_timestamp.is_some() || phase.is_some_and(Phase::terminal) {
-        return Wish::Rest;
+    if server.metadata.deletion_timestamp.is_some() || phase.is_some_and(Phase::is_terminal) {
+        return (QueueIntent::Stopped, None);
     }
-    if goal(server, None, limits(checked), settings, now) != Goal::Run {
-        return Wish::Rest;
+    if desired(server, None, limits(checked), settings, now) != DesiredState::Run {
+        return (QueueIntent::Stopped, None);
     }
     match checked {
-        _ if granted(server.status.as_ref()).is_some() => Wish::Run,
-        // What it held must be free before it holds something again, or it would keep others waiting for nothing.
-        _ if pods_left => Wish::Later(None),
-        Err(_) => Wish::Later(None),
-        Ok(valid) if !valid.disk.ready => Wish::Later(None),
+        _ if active_admission(server.status.as_ref()).is_some() => (QueueIntent::Run, None),
+        // The old pods must be gone first. Otherwise the server would hold nodes it cannot use yet.
+        _ if has_pods => (QueueIntent::Postponed, None),
+        Err(_) => (QueueIntent::Postponed, None),
+        Ok(valid) if !valid.disk.ready => (QueueIntent::Postponed, None),
         Ok(_) => match &server.spec.scheduling.not_before {
-            Some(booked) if booked.0 > now => Wish::Later(Some(booked.0)),
-            _ => Wish::Run,
+            Some(begin) if begin.0 > now => (QueueIntent::Postponed, Some(begin.0)),
+            _ => (QueueIntent::Run, None),
         },
     }
 }
@@ -205,23 +205,14 @@ fn limits<'a>(checked: &Result<Valid<'a>, Vec<Violation>>) -> Option<&'a Limits>
     checked.as_ref().ok().map(|valid| &valid.flavor.limits)
 }
 
-/// The next step of a server's life.
-pub fn decide(
+/// Returns the next step of the server's lifecycle.
+pub fn reconcile(
     server: &DevServer,
     checked: &Result<Valid<'_>, Vec<Violation>>,
-    seen: &Seen<'_>,
+    observed: &Observed<'_>,
+    soft_state: &SoftState,
     settings: &Settings,
     now: Timestamp,
 ) -> Plan {
-    Decision::new(server, checked, seen, settings, now).plan()
-}
-
-/// How long ago; nothing for a time to come.
-fn since(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(then)).unwrap_or_default()
-}
-
-/// How much of `limit` is left of a time that began then; nothing if it is over.
-fn left(limit: Duration, then: Timestamp, now: Timestamp) -> Option<Duration> {
-    limit.checked_sub(since(then, now)).filter(|left| !left.is_zero())
+    Reconcile::new(server, checked, observed, soft_state, settings, now).plan()
 }

@@ -1,18 +1,19 @@
-//! What ODC decides, without doing anything: no client, no clock, no randomness, no environment.
+//! The decisions of ODC, without side effects: no client, no clock, no randomness, no environment.
 //!
-//! Everything here is a function from what was seen, and the time it is now, to a value that says what to write and
-//! why. The operator reads, asks here, and writes.
+//! Everything here is a function from an observed state and the current time to a value that says what to write and why.
+//! The operator observes, calls these functions, and writes.
 
 pub mod activity;
-pub mod amounts;
+pub mod admission;
+pub mod cluster;
 pub mod devserver;
 pub mod flavor;
-pub mod grants;
-pub mod holder;
 pub mod object;
 pub mod plan;
+pub mod resources;
 pub mod scheduler;
-pub mod seen;
 pub mod sim;
 pub mod team;
+pub mod time;
 pub mod user;
+pub mod volume_owner;

@@ -1,4 +1,6 @@
-//! Objects as they are written, of any kind the operator writes.
+//! Manifests of the kinds that the operator writes.
+
+use std::fmt;
 
 use k8s_openapi::Resource;
 use k8s_openapi::api::core::v1 as core;
@@ -8,7 +10,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The kinds the operator creates or deletes.
+/// A kind that the operator creates or deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Namespace,
@@ -37,7 +39,7 @@ impl Kind {
             Self::Secret => core::Secret::API_VERSION,
             Self::Service => core::Service::API_VERSION,
             Self::Pod => core::Pod::API_VERSION,
-            Self::DevServer => "odc.dev/v1alpha1",
+            Self::DevServer => odc_api::API_VERSION,
         }
     }
 
@@ -57,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// The resource's name in addresses.
+    /// Returns the resource name in API paths.
     pub const fn plural(self) -> &'static str {
         match self {
             Self::Namespace => "namespaces",
@@ -75,21 +77,30 @@ impl Kind {
     }
 }
 
-/// An object to write: exactly the fields we care for.
-#[derive(Clone, Debug, PartialEq)]
+/// An object to write, with the fields that ODC manages.
+#[derive(Clone, PartialEq)]
 pub struct Object {
     pub kind: Kind,
-    /// None for kinds of the whole cluster.
+    /// `None` for cluster-scoped kinds.
     pub namespace: Option<String>,
     pub name: String,
-    /// The whole manifest.
+    /// The manifest.
     pub body: Value,
 }
 
+/// Omits the manifest, which may contain keys and scripts.
+impl fmt::Debug for Object {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, namespace, name, body: _ } = self;
+        let mut fields = formatter.debug_struct("Object");
+        fields.field("kind", kind).field("namespace", namespace).field("name", name).finish_non_exhaustive()
+    }
+}
+
 impl Object {
-    /// From a typed object, whose name and namespace are in its metadata.
+    /// Converts a typed object.
     pub fn new(kind: Kind, typed: &impl Serialize) -> Self {
-        // Types of the Kubernetes API always become JSON; a null would be refused by the API server, and seen.
+        // Serialization of Kubernetes types cannot fail. The API server would reject a null.
         let mut body = serde_json::to_value(typed).unwrap_or_default();
         if let Some(fields) = body.as_object_mut() {
             fields.insert("apiVersion".into(), kind.api_version().into());

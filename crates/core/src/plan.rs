@@ -1,4 +1,4 @@
-//! A decision as a value: what to write, in which order, what to tell, and when to look again.
+//! Plans as values: what to write, in which order, which events to publish, and when to reconcile again.
 
 use std::time::Duration;
 
@@ -6,58 +6,90 @@ use odc_api::v1alpha1::condition::Reason;
 
 use crate::object::{Kind, Object};
 
-/// One write. Each is a point where the operator may die, so any prefix of a plan must be a fine place to go on from.
+/// A write. The operator may crash after any write, so it must be possible to continue from any prefix of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// Server-side apply with force, for objects that change and are wholly ours.
+    /// Server-side apply with force, for objects that are managed by ODC alone.
     Apply(Object),
-    /// For objects that are made once. One that exists already must be ours.
+    /// Create, for objects that never change. An existing object must be owned by ODC.
     Create(Object),
+    /// As `Create`, for a Secret: a new SSH key pair is added under each name, the public key as `NAME.pub`.
+    CreateWithKeys {
+        secret: Object,
+        names: &'static [&'static str],
+    },
     Delete(Target),
-    /// Puts our owner reference back onto an object that was made for us.
+    /// Restores a removed owner reference.
     Adopt {
         target: Target,
         owner: serde_json::Value,
     },
 }
 
-/// An object that was seen; never another one that took its name since.
+impl Write {
+    /// Returns the verb for logs and errors.
+    pub const fn verb(&self) -> &'static str {
+        match self {
+            Self::Apply(_) => "apply",
+            Self::Create(_) | Self::CreateWithKeys { .. } => "create",
+            Self::Delete(_) => "delete",
+            Self::Adopt { .. } => "adopt",
+        }
+    }
+
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Apply(object) | Self::Create(object) | Self::CreateWithKeys { secret: object, .. } => object.kind,
+            Self::Delete(target) | Self::Adopt { target, .. } => target.kind,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Apply(object) | Self::Create(object) | Self::CreateWithKeys { secret: object, .. } => &object.name,
+            Self::Delete(target) | Self::Adopt { target, .. } => &target.name,
+        }
+    }
+}
+
+/// An object identified by uid, so that a new object of the same name is never affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub kind: Kind,
     pub namespace: Option<String>,
     pub name: String,
     pub uid: String,
-    /// How long it may take to stop; none leaves it to the object, zero does not wait for its node.
+    /// The grace period in seconds. `None` keeps the object's own; zero deletes it without waiting for its node.
     pub grace: Option<u32>,
 }
 
-/// What happened, for people. Written at most once for each change.
+/// A Kubernetes event, published at most once for each change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    pub serious: bool,
+    /// Type Warning instead of Normal.
+    pub warning: bool,
     pub reason: Reason,
-    /// What was done, as a verb.
+    /// The action as a verb.
     pub action: &'static str,
-    /// One sentence in the past tense.
+    /// A short message.
     pub note: String,
 }
 
-/// When to look again if nothing changes.
+/// When to reconcile again if nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
-    OnChange,
+pub enum Requeue {
+    AwaitChange,
     After(Duration),
 }
 
-impl Again {
-    /// The earlier of two.
+impl Requeue {
+    /// Returns the earlier of two.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
+    pub fn earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
-            (Self::OnChange, other) => other,
-            (this, Self::OnChange) => this,
+            (Self::AwaitChange, other) => other,
+            (this, Self::AwaitChange) => this,
         }
     }
 }

@@ -1,61 +1,53 @@
-//! Who may run now, and where: one plan for all servers and nodes.
+//! The scheduler: decides which pending servers start now, on which nodes, and when the others start.
 //!
-//! A [`World`] is told what happens by [`Event`]s and keeps everything ready; [`World::plan`] compares all that wait with
-//! all there is. It is pure and exact: no clock, no chance, no fractions, so the same events give the same plans on every
-//! machine, and what was recorded can be replayed. Time is in seconds.
+//! [`ClusterState`] is updated by [`Event`]s; [`ClusterState::plan`] runs one scheduling cycle over all pending servers and
+//! all nodes. It is pure and deterministic: no clock, no randomness, no floating point. The same events give the same
+//! plans on every machine, so a recorded trace can be replayed. Times are seconds since the epoch.
 //!
-//! The order is one for all: promised bookings, priority (which rises with waiting), fair share of the team and then of
-//! the user, age. Everybody in turn gets nodes now or keeps room for a planned start, from the known ends of those who
-//! run. Whoever is further back may start first where that moves no planned start. What the grants mean for the objects
-//! in Kubernetes is for [`crate::grants`] to say.
+//! One cycle:
+//!
+//! 1. Servers that are still running after their expected end get a later one.
+//! 2. Pending servers are sorted by confirmed bookings, priority (which rises with age), fair share of the team, fair
+//!    share of the user, and age.
+//! 3. In that order each server is assigned nodes now, or gets a reservation from the known ends of running servers.
+//!    Servers further back are backfilled where that delays no reservation.
+//! 4. A server that waits for nodes may preempt preemptible servers that borrow quota or have a lower priority.
+//! 5. Preemptible servers that only lack quota of their team borrow what other teams leave idle.
+//! 6. Steps 2 to 5 are repeated until nothing changes. The result is a [`Plan`].
+//!
+//! [`crate::admission`] turns plans into changes of Kubernetes objects.
 
-mod dry_run;
-mod enrol;
+mod cycle;
+mod eta;
 mod event;
-mod excess;
-mod explain;
-mod far;
-mod finish;
-mod fit;
 #[cfg(test)]
 mod fixtures;
-mod forecast;
-mod later;
-mod lend;
-mod measure;
-mod node;
+pub(crate) mod messages;
+mod node_match;
 mod order;
-mod pass;
-mod place;
 mod plan;
 mod policy;
-mod preempt;
-mod promise;
-mod purse;
-mod quota;
-mod resume;
-mod rights;
-mod shape;
-mod stays;
-mod steps;
-mod taint;
+mod reservation_history;
+mod state;
+mod timeline;
 mod usage;
-mod victims;
-mod watch;
-mod world;
+mod what_if;
 
-pub use dry_run::{Answer, Difference};
-pub use event::{Account, Ask, Event, Limits, Node, Promise, Running, Server, Service, State, Used};
-pub use excess::Excess;
-pub use explain::Explained;
-pub use forecast::{Eta, Forecast};
-pub use order::Right;
-pub use plan::{Choice, Grant, Plan, Preemption, Stop, Wait};
+pub use cycle::quota::violation::QuotaViolation;
+pub use eta::forecast::{Eta, Forecast};
+pub use eta::history::{EtaCalibration, EtaEstimate, FlavorHistory, RuntimeHistogram};
+pub use event::{
+    AccountSpec, DecayedUsage, Event, Limits, Node, NodeState, Request, ReservationSpec, RunInfo, Server, ServerState,
+    TraceRecord,
+};
+pub use messages::{Explainer, Explanation};
+pub use order::Precedence;
+pub use plan::{Assignment, PendingReason, PendingServer, Placement, Plan, Preemption, PreemptionReason};
 pub use policy::{Backfill, Policy};
-pub use promise::{Cause, Moved};
-pub use stays::{Given, Promises, Record, Stays};
-pub use watch::Step;
-pub use world::World;
+pub use reservation_history::{DelayCause, DelayedStart};
+pub use state::ClusterState;
+pub use what_if::StartChange;
 
-pub(crate) use fit::is_selected;
-pub(crate) use taint::{lets_in, would_let_in};
+pub(crate) use cycle::quota::violation::{exceeded_flavor_limit, find_exceeded_limit};
+pub(crate) use node_match::{is_selected, matches, tolerates};
+pub(crate) use state::accounts::ResourceUsage;

@@ -1,24 +1,24 @@
-//! The scheduler in virtual time: what it would have done with a trace of requests, or what it did with a recorded one.
+//! The scheduler in virtual time: runs a request trace, or replays a recorded trace.
 //!
-//! A trace is a list of lines, each with a time in seconds. The simulation plays the part of the cluster: it starts what is
-//! granted, ends what is over, and counts on its own whether anything was ever given twice.
+//! A trace is a list of lines, each with a time in seconds. The simulation acts as the cluster: it starts what is assigned,
+//! ends what has run its time, and checks independently of the scheduler that capacity is never overcommitted.
 
-mod carry_out;
+mod apply_line;
+mod apply_plan;
 mod cluster;
 pub mod convert;
-mod dice;
 mod fairness;
-mod happen;
 mod job;
 mod report;
+mod rng;
 mod run;
 #[cfg(test)]
 mod tests;
 mod totals;
 mod trace;
 
-pub use dice::Dice;
-pub use job::{Outcome, Overtaken, Promise, Request, Run};
+pub use job::{EstimatedStart, Overtaker, Request, RequestOutcome, Run};
 pub use report::{EtaCoverage, Report, Totals, Waits};
+pub use rng::Rng;
 pub use run::{Options, simulate};
-pub use trace::{Error, Line, What, read, recorded};
+pub use trace::{Content, Error, Line, read, to_line};

@@ -1,40 +1,43 @@
-//! Teams: whether everybody they name exists.
+//! The status of teams.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::name::UserName;
-use odc_api::time::stored;
+use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
 use odc_api::v1alpha1::{Team, TeamStatus};
 
-/// The most members a message names.
-const NAMED: usize = 5;
+/// The maximum number of members listed in a message.
+const MAX_LISTED_MEMBERS: usize = 5;
 
-/// What to tell about a team, given all users there are. `usage` is only carried along: it is the scheduler's to write.
+/// Returns the status of a team. `usage` is carried over, because only the scheduler writes it.
 pub fn status(team: &Team, users: &BTreeSet<UserName>, now: Timestamp) -> TeamStatus {
     let before = team.status.clone().unwrap_or_default();
-    let unknown: BTreeSet<&UserName> = team.spec.members.iter().filter(|member| !users.contains(*member)).collect();
-    let (ready, reason, message) = if unknown.is_empty() {
-        (Status::True, Reason::Reconciled, "All members are users.".to_owned())
+    let missing: BTreeSet<&UserName> = team.spec.members.iter().filter(|member| !users.contains(*member)).collect();
+    let (ready, reason, message) = if missing.is_empty() {
+        (Status::True, Reason::Reconciled, "All members exist.".to_owned())
     } else {
-        (Status::False, Reason::UnknownMember, stranger(&unknown))
+        (Status::False, Reason::MemberNotFound, members_not_found(&missing))
     };
     let generation = team.metadata.generation;
     let mut conditions = before.conditions;
-    condition::set(&mut conditions, condition::new(Type::Ready, ready, reason, &message, generation, stored(now)));
+    condition::set(
+        &mut conditions,
+        condition::new(Type::Ready, ready, reason, &message, generation, to_api_precision(now)),
+    );
     TeamStatus { observed_generation: generation, conditions, usage: before.usage }
 }
 
-fn stranger(unknown: &BTreeSet<&UserName>) -> String {
-    let named: Vec<&str> = unknown.iter().take(NAMED).map(|name| name.as_str()).collect();
-    let more = match unknown.len() - named.len() {
+fn members_not_found(missing: &BTreeSet<&UserName>) -> String {
+    let listed: Vec<&str> = missing.iter().take(MAX_LISTED_MEMBERS).map(|name| name.as_str()).collect();
+    let more = match missing.len() - listed.len() {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     format!(
-        "No users are called {}{more}: create a DevServerUser of that name, or remove the name from spec.members.",
-        named.join(", ")
+        "Members not found: {}{more}. Create the DevServerUser, or remove the name from spec.members.",
+        listed.join(", ")
     )
 }
 
@@ -55,27 +58,27 @@ mod tests {
     }
 
     #[test]
-    fn a_team_is_ready_when_all_members_exist() {
-        check(&["ada", "bob"], &["ada", "bob", "eve"], (Reason::Reconciled, "All members are users."));
-        check(&[], &[], (Reason::Reconciled, "All members are users."));
+    fn team_is_ready_when_all_members_exist() {
+        check(&["ada", "bob"], &["ada", "bob", "eve"], (Reason::Reconciled, "All members exist."));
+        check(&[], &[], (Reason::Reconciled, "All members exist."));
     }
 
     #[test]
-    fn strangers_are_named_in_order_but_not_all_of_them() {
-        let advice = "create a DevServerUser of that name, or remove the name from spec.members.";
-        let one = format!("No users are called bob: {advice}");
-        check(&["bob", "ada"], &["ada"], (Reason::UnknownMember, &one));
-        let many = format!("No users are called a, b, c, d, e and 2 more: {advice}");
-        check(&["g", "f", "e", "d", "c", "b", "a"], &[], (Reason::UnknownMember, &many));
-        let five = format!("No users are called a, b, c, d, e: {advice}");
-        check(&["e", "d", "c", "b", "a", "a"], &[], (Reason::UnknownMember, &five));
+    fn missing_members_are_listed_sorted_and_truncated() {
+        let advice = "Create the DevServerUser, or remove the name from spec.members.";
+        let one = format!("Members not found: bob. {advice}");
+        check(&["bob", "ada"], &["ada"], (Reason::MemberNotFound, &one));
+        let many = format!("Members not found: a, b, c, d, e and 2 more. {advice}");
+        check(&["g", "f", "e", "d", "c", "b", "a"], &[], (Reason::MemberNotFound, &many));
+        let five = format!("Members not found: a, b, c, d, e. {advice}");
+        check(&["e", "d", "c", "b", "a", "a"], &[], (Reason::MemberNotFound, &five));
     }
 
     #[test]
-    fn the_same_team_gets_the_same_status_at_any_time() {
+    fn status_does_not_depend_on_time() {
         let mut team = Team::test();
         team.metadata.generation = Some(4);
-        let usage = Usage { device_seconds: 7, at: stored(Timestamp::UNIX_EPOCH) };
+        let usage = Usage { device_seconds: 7, at: to_api_precision(Timestamp::UNIX_EPOCH) };
         team.status = Some(TeamStatus { usage: Some(usage.clone()), ..TeamStatus::default() });
         let first = status(&team, &BTreeSet::new(), Timestamp::UNIX_EPOCH);
         assert_eq!((first.observed_generation, first.usage.as_ref()), (Some(4), Some(&usage)));

@@ -1,20 +1,20 @@
-//! A person's place in the cluster: a namespace, the walls around it, and the rights in it.
+//! The namespace of a user, with its quota, policies and role bindings.
 //!
-//! `decide` compares what should be there with what is, for a user that exists; [`abandoned`] clears up after one that
-//! is gone. Neither ever deletes data: claims outlive everything here, and a namespace outlives its claims.
+//! [`reconcile`] compares the desired objects of an existing user with the observed ones. [`cleanup`](fn@cleanup) removes
+//! what a deleted user leaves behind. Neither deletes data: a namespace is kept as long as it contains claims.
 
-mod abandoned;
-mod account;
-mod binding;
 mod cidr;
-mod disruption;
-mod limits;
+mod cleanup;
+mod disruption_budget;
+mod ensure;
+mod limit_range;
 mod namespace;
-mod network;
-mod quota;
+mod network_policy;
+mod resource_quota;
+mod role_binding;
+mod service_account;
 #[cfg(test)]
 mod tests;
-mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,45 +22,45 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::label;
 use odc_api::name::{TeamName, UserName};
-use odc_api::time::stored;
+use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::{self, Condition, Reason, Status, Type};
 use odc_api::v1alpha1::{DevServerUser, DevServerUserStatus, Role, Team};
 
-pub use abandoned::{Holds, abandoned};
-pub use cidr::{Cidr, NotACidr};
+pub use cidr::{Cidr, InvalidCidr};
+pub use cleanup::{NamespaceContents, cleanup};
 
+use crate::cluster::ManagedObject;
 use crate::object::Kind;
-use crate::plan::{Again, Event, Write};
-use crate::seen::Child;
-use upkeep::Upkeep;
+use crate::plan::{Event, Requeue, Write};
+use ensure::Ensure;
 
-/// The name of every wall (quota, limits, network, disruption) in a user's namespace. Fixed, so that the operator's
-/// rights can be limited to it.
-pub const WALL: &str = "odc";
+/// The name of the quota, limit range, network policy and disruption budget in a user's namespace. It is fixed, so that
+/// the operator's permissions can be restricted to it.
+pub const OBJECT_NAME: &str = "odc";
 
-/// The most teams a status holds.
-const MOST_TEAMS: usize = 256;
+/// The maximum number of teams in the status.
+const MAX_TEAMS: usize = 256;
 
-/// Facts about the installation.
+/// Settings of the installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The control plane's namespace.
+    /// The namespace of the control plane.
     pub namespace: String,
-    /// The operator's service account in it.
-    pub account: String,
-    /// Ranges no server may reach: the cluster's nodes, API servers, pods and Services. The metadata services of clouds
-    /// are closed anyway.
-    pub closed: Vec<Cidr>,
+    /// The operator's service account.
+    pub service_account: String,
+    /// Ranges that servers cannot reach, such as nodes, API servers, pods and Services. Cloud metadata services are always
+    /// blocked.
+    pub blocked_cidrs: Vec<Cidr>,
 }
 
-/// What is there.
+/// What exists in the cluster for a user.
 #[derive(Clone, Debug, Default)]
-pub struct Seen<'a> {
-    /// The namespace of the user's name, whoever made it.
-    pub namespace: Option<&'a Child>,
-    /// Objects in that namespace, of all kinds decided here.
-    pub children: Vec<&'a Child>,
-    /// All teams, or at least those with the user as a member.
+pub struct Observed<'a> {
+    /// The namespace of the user, whether or not ODC created it.
+    pub namespace: Option<&'a ManagedObject>,
+    /// The managed objects in that namespace.
+    pub objects: Vec<&'a ManagedObject>,
+    /// All teams, or at least those of the user.
     pub teams: Vec<&'a Team>,
     /// The device resources of all flavors.
     pub devices: BTreeSet<String>,
@@ -68,178 +68,184 @@ pub struct Seen<'a> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// In order; see [`decide`].
+    /// In the order documented at [`reconcile`].
     pub writes: Vec<Write>,
-    /// As it is once the writes are done. `usage` is only carried along: it is the scheduler's to write.
+    /// The status after the writes. `usage` is carried over, because only the scheduler writes it.
     pub status: DevServerUserStatus,
     pub events: Vec<Event>,
-    pub again: Again,
+    pub requeue: Requeue,
 }
 
-/// What to write for a user, and what to tell.
+/// Returns the writes and the status of a user.
 ///
-/// The order of writes, and why:
-/// 1. The namespace. It is created, never applied over one that somebody else made a moment ago.
-/// 2. The operator's own `RoleBinding`, because all its rights inside come from it. Nothing else is written until that is
-///    seen to be there: the API server learns of new rights a moment after it stored them, and would refuse the rest.
-/// 3. The walls: defaults before the quota that would refuse pods without them.
-/// 4. The user's account and rights last, so that nobody is ever let into a namespace without walls.
-pub fn decide(user: &DevServerUser, seen: &Seen<'_>, settings: &Settings, now: Timestamp) -> Plan {
+/// The order of writes:
+/// 1. The namespace. It is created and not applied, so that an existing namespace is never taken over.
+/// 2. The operator's `RoleBinding`, which gives all its permissions in the namespace. Nothing else is written until it is
+///    observed: the API server authorizes with a delay and would reject the other writes.
+/// 3. Limit range, quota, network policy and disruption budget. The limit range comes before the quota, which would reject
+///    pods without default requests.
+/// 4. The user's service account and role binding last, so that the user never has access to an unrestricted namespace.
+pub fn reconcile(user: &DevServerUser, observed: &Observed<'_>, settings: &Settings, now: Timestamp) -> Plan {
     let before = user.status.clone().unwrap_or_default();
     if user.metadata.deletion_timestamp.is_some() {
-        // On its way out. What it had goes when it is gone.
-        return Plan { writes: vec![], status: before, events: vec![], again: Again::OnChange };
+        // Its objects are removed by `cleanup` once it is deleted.
+        return Plan { writes: vec![], status: before, events: vec![], requeue: Requeue::AwaitChange };
     }
-    let written = user.metadata.name.clone().unwrap_or_default();
-    let (name, outcome) = match written.parse::<UserName>() {
-        Ok(name) => (Some(name.clone()), towards(user, &name, seen, settings)),
-        Err(error) => (None, Outcome::not_ready(Reason::Invalid, format!("No namespace can have this name: {error}."))),
+    let name = user.metadata.name.clone().unwrap_or_default();
+    let (name, readiness) = match name.parse::<UserName>() {
+        Ok(name) => (Some(name.clone()), ensure_namespace(user, &name, observed, settings)),
+        Err(error) => (None, Readiness::not_ready(Reason::Invalid, format!("Invalid user name: {error}."))),
     };
 
-    let place = name.as_ref().map(odc_api::namespace::of);
-    let events = outcome.events(condition::find(&before.conditions, Type::Ready), place.as_deref().unwrap_or_default());
+    let namespace = name.as_ref().map(odc_api::namespace::for_user);
+    let ready = condition::find(&before.conditions, Type::Ready);
+    let events = readiness.events(ready, namespace.as_deref().unwrap_or_default());
     let mut status = DevServerUserStatus {
         observed_generation: user.metadata.generation,
         conditions: before.conditions,
-        namespace: place.filter(|_| outcome.reason != Reason::NamespaceTaken).map(Into::into),
-        teams: name.map(|name| teams(&name, &seen.teams)).unwrap_or_default(),
+        namespace: namespace.filter(|_| readiness.reason != Reason::NamespaceConflict).map(Into::into),
+        teams: name.map(|name| teams(&name, &observed.teams)).unwrap_or_default(),
         usage: before.usage,
     };
     let ready = condition::new(
         Type::Ready,
-        if outcome.ready { Status::True } else { Status::False },
-        outcome.reason,
-        &outcome.message,
+        if readiness.ready { Status::True } else { Status::False },
+        readiness.reason,
+        &readiness.message,
         user.metadata.generation,
-        stored(now),
+        to_api_precision(now),
     );
     condition::set(&mut status.conditions, ready);
-    // Whatever is waited for is watched.
-    Plan { writes: outcome.writes, status, events, again: Again::OnChange }
+    // All objects it waits for are watched.
+    Plan { writes: readiness.writes, status, events, requeue: Requeue::AwaitChange }
 }
 
-/// What is done, and how things are afterwards.
-struct Outcome {
+struct Readiness {
     writes: Vec<Write>,
     ready: bool,
     reason: Reason,
     message: String,
 }
 
-fn towards(user: &DevServerUser, name: &UserName, seen: &Seen<'_>, settings: &Settings) -> Outcome {
-    let place = odc_api::namespace::of(name);
-    let child = |kind: Kind, name: &str| {
-        seen.children
-            .iter()
-            .find(|child| child.kind == kind && child.name == name && child.namespace.as_ref() == Some(&place))
-            .copied()
+fn ensure_namespace(user: &DevServerUser, name: &UserName, observed: &Observed<'_>, settings: &Settings) -> Readiness {
+    let namespace = odc_api::namespace::for_user(name);
+    let find = |kind: Kind, name: &str| {
+        let mut objects = observed.objects.iter().copied();
+        objects
+            .find(|object| object.kind == kind && object.name == name && object.namespace.as_ref() == Some(&namespace))
     };
-    let mut work = Upkeep::default();
+    let mut ensure = Ensure::default();
 
-    let wanted = namespace::object(name);
-    match seen.namespace {
-        Some(there) if there.label(label::OWNER) != Some(name.as_str()) => {
-            return Outcome::not_ready(
-                Reason::NamespaceTaken,
+    let desired = namespace::object(name);
+    match observed.namespace {
+        Some(existing) if existing.label(label::OWNER) != Some(name.as_str()) => {
+            return Readiness::not_ready(
+                Reason::NamespaceConflict,
                 format!(
-                    "Namespace {place} was not made for this user: delete it, or hand it over with \
-                     kubectl label --overwrite namespace {place} {}={name}.",
+                    "Namespace {namespace} exists and is not owned by this user. Delete it, or assign it with: \
+                     kubectl label --overwrite namespace {namespace} {}={name}.",
                     label::OWNER
                 ),
             );
         }
-        Some(there) if there.deleting => {
-            return Outcome::not_ready(
+        Some(existing) if existing.is_deleting => {
+            return Readiness::not_ready(
                 Reason::Incomplete,
-                format!("Namespace {place} is being deleted; a new one follows when it is gone."),
+                format!("Namespace {namespace} is being deleted. It will be recreated afterwards."),
             );
         }
-        Some(there) => work.keep_exactly(there, wanted),
-        None => work.create(wanted),
+        Some(existing) => ensure.apply_existing(existing, desired),
+        None => ensure.create(desired),
     }
 
-    let mut own = Upkeep::default();
-    own.keep(child(Kind::RoleBinding, binding::OPERATOR), binding::operator(name, settings));
-    let admitted = seen.namespace.is_some() && own.is_idle();
-    work.append(own);
-    if !admitted {
-        return Outcome {
-            writes: work.writes,
-            ..Outcome::not_ready(Reason::Incomplete, format!("Namespace {place} is being set up."))
+    let mut operator = Ensure::default();
+    operator.apply(find(Kind::RoleBinding, role_binding::OPERATOR), role_binding::operator(name, settings));
+    let authorized = observed.namespace.is_some() && operator.is_done();
+    ensure.append(operator);
+    if !authorized {
+        return Readiness {
+            writes: ensure.writes,
+            ..Readiness::not_ready(Reason::Incomplete, format!("Namespace {namespace} is being set up."))
         };
     }
 
-    work.keep(child(Kind::LimitRange, WALL), limits::object(name));
-    match quota::object(name, &user.spec.quota, &seen.devices) {
-        Some(quota) => work.keep(child(Kind::ResourceQuota, WALL), quota),
-        None => work.remove(child(Kind::ResourceQuota, WALL)),
+    ensure.apply(find(Kind::LimitRange, OBJECT_NAME), limit_range::object(name));
+    match resource_quota::object(name, &user.spec.quota, &observed.devices) {
+        Some(quota) => ensure.apply(find(Kind::ResourceQuota, OBJECT_NAME), quota),
+        None => ensure.delete(find(Kind::ResourceQuota, OBJECT_NAME)),
     }
-    work.keep(child(Kind::NetworkPolicy, WALL), network::object(name, settings));
-    work.keep(child(Kind::PodDisruptionBudget, WALL), disruption::object(name));
+    ensure.apply(find(Kind::NetworkPolicy, OBJECT_NAME), network_policy::object(name, settings));
+    ensure.apply(find(Kind::PodDisruptionBudget, OBJECT_NAME), disruption_budget::object(name));
 
-    let (account, rights) = (child(Kind::ServiceAccount, account::NAME), child(Kind::RoleBinding, binding::USER));
+    let (account, role_binding) =
+        (find(Kind::ServiceAccount, service_account::NAME), find(Kind::RoleBinding, role_binding::USER));
     match user.spec.role {
         Role::User | Role::Admin => {
-            work.keep(account, account::object(name));
-            work.keep(rights, binding::user(name));
+            ensure.apply(account, service_account::object(name));
+            ensure.apply(role_binding, role_binding::user(name));
         }
-        // They read everything and change nothing, also in their own namespace.
+        // An auditor has no servers, so needs no access to the namespace.
         Role::Auditor => {
-            work.remove(rights);
-            work.remove(account);
+            ensure.delete(role_binding);
+            ensure.delete(account);
         }
     }
 
-    match work.waits_for {
-        Some(leaving) => Outcome {
-            writes: work.writes,
-            ..Outcome::not_ready(
+    match ensure.waits_for {
+        Some(terminating) => Readiness {
+            writes: ensure.writes,
+            ..Readiness::not_ready(
                 Reason::Incomplete,
-                format!("{leaving} in {place} is being deleted; a new one follows when it is gone."),
+                format!("{terminating} in namespace {namespace} is being deleted. It will be recreated afterwards."),
             )
         },
-        None => Outcome {
-            writes: work.writes,
+        None => Readiness {
+            writes: ensure.writes,
             ready: true,
             reason: Reason::Reconciled,
-            message: format!("Namespace {place} is ready."),
+            message: format!("Namespace {namespace} is ready."),
         },
     }
 }
 
-impl Outcome {
+impl Readiness {
     fn not_ready(reason: Reason, message: String) -> Self {
         Self { writes: vec![], ready: false, reason, message }
     }
 
-    /// What is worth telling once: that a place is ready, that it was put right, that it is somebody else's.
-    fn events(&self, before: Option<&Condition>, place: &str) -> Vec<Event> {
+    /// Returns events for: namespace ready, objects repaired, namespace owned by another user.
+    fn events(&self, before: Option<&Condition>, namespace: &str) -> Vec<Event> {
         let was = |reason: Reason| before.is_some_and(|before| before.reason == reason.as_str());
-        let event = |serious, action, note| vec![Event { serious, reason: self.reason, action, note }];
+        let event = |warning, action, note| vec![Event { warning, reason: self.reason, action, note }];
         match self.reason {
             Reason::Reconciled if !was(Reason::Reconciled) => {
-                event(false, "Prepare", format!("Prepared namespace {place}"))
+                event(false, "Prepare", format!("Prepared namespace {namespace}"))
             }
             Reason::Reconciled if !self.writes.is_empty() => {
-                let what: Vec<String> = self.writes.iter().map(upkeep::described).collect();
-                event(false, "Repair", format!("{} in namespace {place}", what.join(", ")))
+                let writes: Vec<String> = self.writes.iter().map(ensure::describe_write).collect();
+                event(false, "Repair", format!("{} in namespace {namespace}", capitalize(&writes.join(", "))))
             }
-            Reason::NamespaceTaken if !was(Reason::NamespaceTaken) => {
-                event(true, "Prepare", format!("Found namespace {place}, which is not this user's, and left it alone"))
+            Reason::NamespaceConflict if !was(Reason::NamespaceConflict) => {
+                event(true, "Prepare", format!("Namespace {namespace} is not owned by this user"))
             }
             _ => vec![],
         }
     }
 }
 
-/// The teams that name the user, sorted. More than fit are cut: a status that is refused helps nobody.
+fn capitalize(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
+}
+
+/// Returns the teams of the user, sorted, at most [`MAX_TEAMS`] so that the status is valid.
 fn teams(user: &UserName, teams: &[&Team]) -> Vec<TeamName> {
     let member = teams.iter().filter(|team| team.spec.members.contains(user));
     let names: BTreeSet<TeamName> = member.filter_map(|team| team.metadata.name.as_deref()?.parse().ok()).collect();
-    names.into_iter().take(MOST_TEAMS).collect()
+    names.into_iter().take(MAX_TEAMS).collect()
 }
 
-/// On everything made for a user. No version among them: an upgrade would rewrite every namespace to say so.
+/// Labels of all objects of a user. They have no version, which would cause a write to every namespace at each upgrade.
 fn labels(user: &UserName) -> BTreeMap<String, String> {
     let pairs = [
         (label::OWNER, user.as_str()),
@@ -247,16 +253,16 @@ fn labels(user: &UserName) -> BTreeMap<String, String> {
         (label::INSTANCE, user.as_str()),
         (label::COMPONENT, "user"),
         (label::PART_OF, "odc"),
-        (label::MANAGED_BY, "odc-operator"),
+        (label::MANAGED_BY, label::OPERATOR),
     ];
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// Of an object in the user's namespace.
+/// Metadata of an object in the user's namespace.
 fn metadata(user: &UserName, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
-        namespace: Some(odc_api::namespace::of(user)),
+        namespace: Some(odc_api::namespace::for_user(user)),
         labels: Some(labels(user)),
         ..ObjectMeta::default()
     }

@@ -1,4 +1,7 @@
-//! The commands, one file each: what was typed in, calls of the back end, data and words out.
+//! The commands, one module each with its arguments and its implementation.
+
+#![allow(clippy::struct_excessive_bools, reason = "each flag is a bool")]
+#![allow(clippy::doc_markdown, reason = "doc comments of arguments are shown on terminals")]
 
 pub mod admin;
 pub mod avail;
@@ -25,37 +28,37 @@ pub mod submit;
 pub mod version;
 pub mod wake;
 
-use crate::app::Desk;
-use crate::args::{Cli, Verb};
-use crate::failure::Result;
+use crate::cli::{Cli, Command};
+use crate::context::LocalContext;
+use crate::error::Result;
 
 pub async fn run(cli: Cli) -> Result<()> {
-    let desk = Desk::new(cli.global, &cli.verb)?;
-    match cli.verb {
-        Verb::Create(args) => create::run(&desk.connect().await?, *args).await,
-        Verb::List(args) => list::run(&desk.connect().await?, args).await,
-        Verb::Show(args) => show::run(&desk.connect().await?, args).await,
-        Verb::Ssh(args) => ssh::run(&desk.connect().await?, args).await,
-        Verb::Exec(args) => exec::run(&desk.connect().await?, args).await,
-        Verb::Cp(args) => cp::run(&desk.connect().await?, args).await,
-        Verb::Logs(args) => logs::run(&desk.connect().await?, args).await,
-        Verb::PortForward(args) => port_forward::run(&desk.connect().await?, args).await,
-        Verb::Extend(args) => extend::run(&desk.connect().await?, args).await,
-        Verb::Hibernate(args) => hibernate::run(&desk.connect().await?, args).await,
-        Verb::Wake(args) => wake::run(&desk.connect().await?, args).await,
-        Verb::Delete(args) => delete::run(&desk.connect().await?, args).await,
-        Verb::Edit(args) => edit::run(&desk.connect().await?, *args).await,
-        Verb::Debug(args) => debug::run(&desk.connect().await?, args).await,
-        Verb::Avail(args) => avail::run(&desk.connect().await?, args).await,
-        Verb::Flavors(args) => flavors::run(&desk.connect().await?, args).await,
-        Verb::Queue(args) => queue::run(&desk.connect().await?, args).await,
-        Verb::Status(args) => status::run(&desk.connect().await?, args).await,
-        Verb::Submit(args) => submit::run(&desk.connect().await?, *args).await,
-        Verb::Config(args) => config::run(desk, args).await,
-        Verb::ConfigSsh(args) => config_ssh::run(desk, args).await,
-        Verb::Admin(args) => admin::run(&desk.connect().await?, args).await,
-        Verb::Completion(args) => completion::run(&desk, &args),
-        Verb::Version => version::run(&desk),
-        Verb::Generate(args) => crate::page::run(&args),
+    let ctx = LocalContext::new(cli.global, &cli.command)?;
+    match cli.command {
+        Command::Create(args) => create::run(&ctx.connect().await?, *args).await,
+        Command::List(args) => list::run(&ctx.connect().await?, args).await,
+        Command::Show(args) => show::run(&ctx.connect().await?, args).await,
+        Command::Ssh(args) => ssh::run(&ctx.connect().await?, args).await,
+        Command::Exec(args) => exec::run(&ctx.connect().await?, args).await,
+        Command::Cp(args) => cp::run(&ctx.connect().await?, args).await,
+        Command::Logs(args) => logs::run(&ctx.connect().await?, args).await,
+        Command::PortForward(args) => port_forward::run(&ctx.connect().await?, args).await,
+        Command::Extend(args) => extend::run(&ctx.connect().await?, args).await,
+        Command::Hibernate(args) => hibernate::run(&ctx.connect().await?, args).await,
+        Command::Wake(args) => wake::run(&ctx.connect().await?, args).await,
+        Command::Delete(args) => delete::run(&ctx.connect().await?, args).await,
+        Command::Edit(args) => edit::run(&ctx.connect().await?, *args).await,
+        Command::Debug(args) => debug::run(&ctx.connect().await?, args).await,
+        Command::Avail(args) => avail::run(&ctx.connect().await?, args).await,
+        Command::Flavors(args) => flavors::run(&ctx.connect().await?, args).await,
+        Command::Queue(args) => queue::run(&ctx.connect().await?, args).await,
+        Command::Status(args) => status::run(&ctx.connect().await?, args).await,
+        Command::Submit(args) => submit::run(&ctx.connect().await?, *args).await,
+        Command::Config(args) => config::run(ctx, args).await,
+        Command::ConfigSsh(args) => config_ssh::run(ctx, args).await,
+        Command::Admin(args) => admin::run(&ctx.connect().await?, args).await,
+        Command::Completion(args) => completion::run(&ctx, &args),
+        Command::Version => version::run(&ctx),
+        Command::Generate(args) => crate::docgen::run(&args),
     }
 }

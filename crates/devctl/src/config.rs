@@ -1,6 +1,7 @@
-//! devctl's own settings: flags win over `DEVCTL_*`, those over the project's file, that over the person's file.
+//! The settings of devctl. Flags override `DEVCTL_*` variables, which override the project file, which overrides the user's
+//! config file.
 //!
-//! Flags and variables are clap's business. Here are the two files, and which context is meant.
+//! Clap handles flags and most variables; this module reads the two files and selects the context.
 
 mod file;
 mod key;
@@ -10,29 +11,29 @@ use std::path::{Path, PathBuf};
 
 pub use file::{Backend, ContextEntry, CreateDefaults, File, Ssh};
 pub use key::{KEYS, Key, get, set, unset};
-pub use project::{Found, Project};
+pub use project::{Project, ProjectSearch};
 
-use crate::args::Global;
-use crate::failure::{Failure, Result};
+use crate::cli::Global;
+use crate::error::{Error, Result};
 
-/// Everything that was said before the command began.
+/// All settings except flags.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Where the person's file is, or would be.
+    /// The path of the config file, which may not exist.
     pub path: PathBuf,
     pub file: File,
-    /// The project's file, if the working directory is in one.
+    /// The project file of the working directory.
     pub project: Option<Project>,
-    /// Files of projects that somebody else wrote.
-    pub passed_over: Vec<PathBuf>,
-    /// What the environment says for `create`: each setting with its value, as it was typed.
+    /// Project files of other users, which are not read.
+    pub ignored_projects: Vec<PathBuf>,
+    /// The variables that set defaults of `create`, unparsed.
     variables: Vec<(&'static Key, String)>,
 }
 
-/// Which cluster, as whom, where.
+/// The cluster, user and namespace of a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// What people call it.
+pub struct ContextSelection {
+    /// The name of the context.
     pub name: Option<String>,
     pub kubeconfig: Option<PathBuf>,
     pub kube_context: Option<String>,
@@ -40,66 +41,67 @@ pub struct Target {
 }
 
 impl Settings {
-    /// Without the project's file where the working directory has nothing to do with what is done.
+    /// Reads the settings. `with_project` is false if the working directory is arbitrary, as in a `ProxyCommand`.
     pub fn read(global: &Global, with_project: bool) -> Result<Self> {
         let path = global.config.clone().map_or_else(default_path, Ok)?;
         let file = File::read(&path)?;
-        let here = std::env::current_dir().unwrap_or_default();
-        let Found { project, passed_over } = if with_project { Project::find(&here)? } else { Found::default() };
+        let directory = std::env::current_dir().unwrap_or_default();
+        let ProjectSearch { project, ignored } =
+            if with_project { Project::find(&directory)? } else { ProjectSearch::default() };
         let variable = |key: &'static Key| {
             let value = std::env::var(key.variable.filter(|_| key.name.starts_with("create."))?).ok()?;
             (!value.is_empty()).then_some((key, value))
         };
         let variables = KEYS.iter().filter_map(variable).collect();
-        Ok(Self { path, file, project, passed_over, variables })
+        Ok(Self { path, file, project, ignored_projects: ignored, variables })
     }
 
-    /// What `create` takes for what was not said: the environment's word, then the project's, then the person's.
+    /// Returns the defaults of `create`: from variables, then the project file, then the config file.
     pub fn create(&self) -> Result<CreateDefaults> {
         let project = self.project.as_ref().map(|project| project.file.create.clone()).unwrap_or_default();
-        Ok(self.said_by_variables()?.or(&project.or(&self.file.create)))
+        Ok(self.defaults_from_variables()?.or(&project.or(&self.file.create)))
     }
 
-    fn said_by_variables(&self) -> Result<CreateDefaults> {
-        let mut said = File::default();
+    fn defaults_from_variables(&self) -> Result<CreateDefaults> {
+        let mut file = File::default();
         for (key, value) in &self.variables {
-            said = set(&said, key.name, value).map_err(|failure| Failure {
-                message: format!("{}: {}", key.variable.unwrap_or_default(), failure.message),
-                ..failure
+            file = set(&file, key.name, value).map_err(|error| Error {
+                message: format!("{}: {}", key.variable.unwrap_or_default(), error.message),
+                ..error
             })?;
         }
-        Ok(said.create)
+        Ok(file.create)
     }
 
-    /// The image that new servers get because the project says so.
-    pub fn image_of_project(&self) -> Option<(&str, &Path)> {
+    /// Returns the default image if the project file sets it, and the path of that file.
+    pub fn project_image(&self) -> Option<(&str, &Path)> {
         let project = self.project.as_ref()?;
         let image = project.file.create.image.as_deref()?;
-        let overruled = self.variables.iter().any(|(key, _)| key.name == "create.image");
-        (!overruled).then_some((image, project.path.as_path()))
+        let overridden = self.variables.iter().any(|(key, _)| key.name == "create.image");
+        (!overridden).then_some((image, project.path.as_path()))
     }
 
-    /// The context that is meant because the project says so.
-    pub fn context_of_project(&self, global: &Global) -> Option<(&str, &Path)> {
+    /// Returns the context if the project file sets it, and the path of that file.
+    pub fn project_context(&self, global: &Global) -> Option<(&str, &Path)> {
         let project = self.project.as_ref().filter(|_| global.context.is_none())?;
         Some((project.file.context.as_deref()?, project.path.as_path()))
     }
 
-    /// The context that is meant. One that is not in devctl's file is one of the kubeconfig.
-    pub fn target(&self, global: &Global) -> Target {
-        let of_project = || self.project.as_ref().and_then(|project| project.file.context.clone());
-        let name = global.context.clone().or_else(of_project).or_else(|| self.file.context.clone());
+    /// Selects the context. A name that the config file does not define is a context of the kubeconfig.
+    pub fn select_context(&self, global: &Global) -> ContextSelection {
+        let project_context = || self.project.as_ref().and_then(|project| project.file.context.clone());
+        let name = global.context.clone().or_else(project_context).or_else(|| self.file.context.clone());
         let entry = name.as_ref().and_then(|name| self.file.contexts.get(name));
         let kube_context = match (&name, entry) {
             (Some(_), Some(entry)) => entry.kube_context.clone(),
             (Some(name), None) => Some(name.clone()),
             (None, _) => None,
         };
-        Target {
+        ContextSelection {
             kubeconfig: global
                 .kubeconfig
                 .clone()
-                .or_else(|| entry.and_then(|entry| entry.kubeconfig.as_deref().map(expanded))),
+                .or_else(|| entry.and_then(|entry| entry.kubeconfig.as_deref().map(expand_home))),
             kube_context,
             namespace: global.namespace.clone().or_else(|| entry.and_then(|entry| entry.namespace.clone())),
             name,
@@ -107,17 +109,18 @@ impl Settings {
     }
 }
 
-/// `devctl/config.yaml` in the configuration directory, by the XDG rules on every system.
+/// Returns `devctl/config.yaml` in the XDG config directory, on every platform.
 pub fn default_path() -> Result<PathBuf> {
     use etcetera::BaseStrategy as _;
     let directories = etcetera::base_strategy::Xdg::new().map_err(|_| {
-        Failure::failed("your home directory is not known").advise("Set HOME, or name the settings with --config.")
+        Error::failed("could not determine the home directory")
+            .with_hint("set HOME, or pass the config file with `--config`")
     })?;
     Ok(directories.config_dir().join("devctl/config.yaml"))
 }
 
-/// `~/` at the beginning is the home directory, as in a shell.
-pub fn expanded(path: &Path) -> PathBuf {
+/// Expands `~/` at the start of a path.
+pub fn expand_home(path: &Path) -> PathBuf {
     match (path.strip_prefix("~"), etcetera::home_dir()) {
         (Ok(rest), Ok(home)) => home.join(rest),
         _ => path.to_owned(),
@@ -141,29 +144,35 @@ mod tests {
     }
 
     #[test]
-    fn a_context_of_the_file_stands_for_all_it_names() {
-        let target = settings().target(&Global::default());
-        assert_eq!(target.kubeconfig.as_deref(), Some(Path::new("/w.kubeconfig")));
-        assert_eq!((target.kube_context.as_deref(), target.namespace.as_deref()), (Some("demo"), Some("dev-ada")));
+    fn context_of_the_config_file_sets_all_fields() {
+        let selection = settings().select_context(&Global::default());
+        assert_eq!(selection.kubeconfig.as_deref(), Some(Path::new("/w.kubeconfig")));
+        assert_eq!(
+            (selection.kube_context.as_deref(), selection.namespace.as_deref()),
+            (Some("demo"), Some("dev-ada"))
+        );
     }
 
     #[test]
-    fn flags_win_over_the_project_and_that_over_the_person() {
+    fn flags_override_the_project_which_overrides_the_user() {
         let project = with_project("context: elsewhere\ncreate: {flavor: gpu}\n");
-        assert_eq!(project.target(&Global::default()).kube_context.as_deref(), Some("elsewhere"));
+        assert_eq!(project.select_context(&Global::default()).kube_context.as_deref(), Some("elsewhere"));
         let global = Global { context: Some("work".into()), namespace: Some("dev-bob".into()), ..Global::default() };
-        let target = project.target(&global);
-        assert_eq!((target.kube_context.as_deref(), target.namespace.as_deref()), (Some("demo"), Some("dev-bob")));
+        let selection = project.select_context(&global);
+        assert_eq!(
+            (selection.kube_context.as_deref(), selection.namespace.as_deref()),
+            (Some("demo"), Some("dev-bob"))
+        );
         let create = project.create().unwrap();
         assert_eq!(create.flavor.as_deref(), Some("gpu"));
         assert_eq!(create.lifetime.map(|time| time.to_string()).as_deref(), Some("2h"));
     }
 
     #[test]
-    fn variables_win_over_files_and_are_named_when_they_are_wrong() {
+    fn variables_override_files_and_errors_name_them() {
         let key = |name: &str| KEYS.iter().find(|key| key.name == name).unwrap();
         let mut settings = with_project("create: {flavor: gpu, gpus: 4, homeSize: 5Gi, image: theirs}\n");
-        assert_eq!(settings.image_of_project().map(|(image, _)| image), Some("theirs"));
+        assert_eq!(settings.project_image().map(|(image, _)| image), Some("theirs"));
         settings.variables = vec![
             (key("create.flavor"), "cpu".into()),
             (key("create.homeClaim"), "home".into()),
@@ -172,16 +181,16 @@ mod tests {
         let create = settings.create().unwrap();
         assert_eq!((create.flavor.as_deref(), create.gpus), (Some("cpu"), None));
         assert_eq!((create.home_size, create.home_claim.is_some()), (None, true));
-        assert_eq!(settings.image_of_project(), None);
+        assert_eq!(settings.project_image(), None);
         settings.variables = vec![(key("create.lifetime"), "soon".into())];
-        let failure = settings.create().unwrap_err();
-        assert!(failure.message.starts_with("DEVCTL_LIFETIME: "), "{failure}");
+        let error = settings.create().unwrap_err();
+        assert!(error.message.starts_with("DEVCTL_LIFETIME: "), "{error}");
     }
 
     #[test]
-    fn an_unknown_context_is_one_of_the_kubeconfig() {
+    fn undefined_context_is_a_context_of_the_kubeconfig() {
         let global = Global { context: Some("demo".into()), ..Global::default() };
-        let target = settings().target(&global);
-        assert_eq!((target.kube_context.as_deref(), target.kubeconfig), (Some("demo"), None));
+        let selection = settings().select_context(&global);
+        assert_eq!((selection.kube_context.as_deref(), selection.kubeconfig), (Some("demo"), None));
     }
 }

@@ -1,30 +1,29 @@
-//! `devctl`: the command people live with.
+//! `devctl`, the command-line client of the Open Developer Cloud: creates dev servers, connects to them and deletes them.
 //!
-//! What was typed (`args`) and written down (`config`) becomes a call of one `command`, which asks the `backend`, prints
-//! data on standard output (`output`) and everything else on standard error (`talk`), and fails with a `failure` that
-//! says what to do next.
+//! `cli` parses the command line, `config` reads the settings, and both select one `command`. A command talks to the
+//! cluster through `client`, prints data on standard output (`output`) and everything else on standard error (`ui`).
+//! Every failure is an [`error::Error`] with an exit code and a hint.
 
-pub mod app;
-pub mod args;
-pub mod backend;
+pub mod cli;
+pub mod client;
+mod clock;
 pub mod command;
-pub mod complete;
+pub mod completion;
 pub mod config;
-pub mod failure;
-pub mod find;
-pub mod glance;
-pub mod known;
+pub mod context;
+pub mod docgen;
+pub mod error;
+mod fs;
+mod live_view;
+pub mod model;
 pub mod output;
-pub mod page;
-pub mod panel;
-pub mod pick;
-pub mod prospect;
-pub mod remote;
-mod replace;
-pub mod reserve;
+pub mod prompt;
+pub mod request;
+pub mod resolve;
+mod shell;
+mod signals;
 pub mod ssh;
-pub mod talk;
+pub mod ui;
 pub mod version;
-pub mod view;
 pub mod wait;
-pub mod waking;
+mod watch_cache;

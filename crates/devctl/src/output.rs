@@ -1,20 +1,21 @@
-//! Data for standard output: one value, shown the way that was asked for.
+//! Data on standard output, in the format the user selected.
 
-mod harmless;
-pub mod live;
+pub mod duration;
+pub mod json;
+pub mod redraw;
+mod sanitize;
 pub mod style;
 pub mod table;
-pub mod time;
 
 use std::io::{IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
-pub use harmless::harmless;
+pub use sanitize::sanitize;
 pub use table::{Cell, Column, Table};
 
-use crate::args::Format;
-use crate::failure::{Failure, Kind, Result};
+use crate::cli::Format;
+use crate::error::{Error, Kind, Result};
 
 #[derive(Clone, Debug)]
 pub struct Output {
@@ -38,27 +39,26 @@ impl Output {
         self.format == Format::Wide
     }
 
-    /// Whether a program reads it.
+    /// Reports whether the format is for programs.
     pub fn structured(&self) -> bool {
         matches!(self.format, Format::Json | Format::Yaml | Format::Name)
     }
 
-    /// Whether people look at it.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Whether the cursor can be moved, so that lines can be drawn over.
-    pub fn repaints(&self) -> bool {
-        self.terminal && !dumb()
+    /// Reports whether lines can be redrawn.
+    pub fn can_redraw(&self) -> bool {
+        self.terminal && !is_dumb_terminal()
     }
 
-    /// Whether marks of colour are understood and wanted.
-    pub fn coloured(&self) -> bool {
+    /// Reports whether colors are supported and not disabled.
+    pub fn use_color(&self) -> bool {
         anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
     }
 
-    /// One value: as a table made of it, or as it is, or its name.
+    /// Prints a value in the selected format.
     pub fn show<T: Serialize>(
         &self,
         value: &T,
@@ -76,19 +76,19 @@ impl Output {
 
     pub fn json<T: Serialize>(&self, value: &T) -> Result<()> {
         let text = if self.terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-        let text = text.map_err(|error| Failure::failed(format!("this cannot be written as JSON: {error}")))?;
-        self.write(format!("{}\n", harmless::in_json(&text)).as_bytes())
+        let text = text.map_err(|error| Error::failed(format!("could not serialize to JSON: {error}")))?;
+        self.write(format!("{}\n", sanitize::sanitize_json(&text)).as_bytes())
     }
 
     pub fn yaml<T: Serialize>(&self, value: &T) -> Result<()> {
         let text = serde_saphyr::to_string(value)
-            .map_err(|error| Failure::failed(format!("this cannot be written as YAML: {error}")))?;
-        let end = if text.ends_with('\n') { "" } else { "\n" };
-        self.print(&format!("{text}{end}"))
+            .map_err(|error| Error::failed(format!("could not serialize to YAML: {error}")))?;
+        let newline = if text.ends_with('\n') { "" } else { "\n" };
+        self.print(&format!("{text}{newline}"))
     }
 
-    /// One value of a row that never ends, for a program: a document of its own.
-    pub fn one_of_many<T: Serialize>(&self, value: &T) -> Result<()> {
+    /// Prints one value of a stream: a JSON line or a YAML document.
+    pub fn document<T: Serialize>(&self, value: &T) -> Result<()> {
         if self.format == Format::Yaml {
             self.print("---\n")?;
             return self.yaml(value);
@@ -97,14 +97,14 @@ impl Output {
     }
 
     pub fn table(&self, table: &Table) -> Result<()> {
-        self.print(&self.rendered(table))
+        self.print(&self.render(table))
     }
 
-    pub fn rendered(&self, table: &Table) -> String {
+    pub fn render(&self, table: &Table) -> String {
         table.render(self.wide(), self.headers, self.width())
     }
 
-    /// How wide the terminal is; what goes elsewhere is never cut.
+    /// Returns the width of the terminal; `None` for files and pipes, which are never cut.
     pub fn width(&self) -> Option<usize> {
         if !self.terminal {
             return None;
@@ -113,7 +113,7 @@ impl Output {
         Some(usize::from(size.ws_col)).filter(|width| *width > 0)
     }
 
-    /// How many lines the terminal has.
+    /// Returns the number of lines of the terminal.
     pub fn height(&self) -> Option<usize> {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok().filter(|_| self.terminal)?;
         Some(usize::from(size.ws_row)).filter(|height| *height > 0)
@@ -123,30 +123,28 @@ impl Output {
         self.print(&lines.into_iter().map(|line| line + "\n").collect::<String>())
     }
 
-    /// Words for people, whoever wrote them. Marks of colour are taken out where they would not be understood.
+    /// Prints sanitized text, without colors where they are not supported.
     pub fn print(&self, text: &str) -> Result<()> {
         let mut out = anstream::stdout().lock();
-        out.write_all(harmless(text).as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+        out.write_all(sanitize(text).as_bytes()).and_then(|()| out.flush()).map_err(|error| write_error(&error))
     }
-}
 
-impl Output {
-    /// Bytes as they are, such as what a container printed.
+    /// Writes bytes unchanged, such as the log of a container.
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
         let mut out = std::io::stdout().lock();
-        out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| write_error(&error))
     }
 }
 
-/// A terminal that says of itself that it can do nothing but print.
-pub fn dumb() -> bool {
+/// Reports whether `TERM=dumb`: the terminal cannot move the cursor.
+pub fn is_dumb_terminal() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// Whoever read our output has seen enough: that is no failure.
-pub fn unwritten(error: &std::io::Error) -> Failure {
+/// Converts a write error on standard output. A closed pipe is not an error for the user.
+pub fn write_error(error: &std::io::Error) -> Error {
     if error.kind() == std::io::ErrorKind::BrokenPipe {
-        return Failure::new(Kind::ClosedPipe, "");
+        return Error::new(Kind::ClosedPipe, "");
     }
-    Failure::failed(format!("standard output cannot be written: {error}")).advise("Is the disk full?")
+    Error::failed(format!("could not write to standard output: {error}")).with_hint("check for a full disk")
 }

@@ -1,4 +1,4 @@
-//! Which devctl this is.
+//! The version of this build.
 
 pub const NUMBER: &str = env!("CARGO_PKG_VERSION");
 pub const COMMIT: &str = env!("DEVCTL_COMMIT");

@@ -1,235 +1,227 @@
-//! Waiting for a server, pleasantly: what happens is shown as it happens, and there are two ways to stop waiting.
+//! Waits for a server and shows its progress. Ctrl-C and Ctrl-\ stop waiting.
 //!
-//! What to show is decided in `story` from what the cluster says; `stage` draws it.
+//! `steps` computes what to show from the state of the cluster; `progress` draws it.
 
-mod answer;
-mod outcome;
-mod place;
-mod stage;
-mod story;
+mod progress;
+mod queue_poll;
+mod result;
+mod status;
+mod steps;
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use jiff::Timestamp;
 use odc_api::queue::QueueEntry;
 use odc_api::v1alpha1::Phase;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub use answer::{answered, until_gone};
-pub use story::{booked_words, queue_words};
+pub use status::{until_deleted, until_status};
+pub use steps::{format_booking, format_queue};
 
-use crate::app::App;
-use crate::backend::{Change, Happening, Scope};
-use crate::failure::{Failure, Result};
-use crate::glance::Glance;
-use crate::prospect::{freshen, unasked};
-use stage::Stage;
+use crate::client::{Event, QueueResult, Scope, WatchEvent};
+use crate::clock;
+use crate::context::ClusterContext;
+use crate::error::{Error, Result};
+use crate::model::queue::{merge_live, unavailable_message};
+use crate::model::server::ServerSummary;
+use crate::signals::{Signal, Signals};
+use progress::ProgressView;
+use result::InterruptChoice;
+use steps::StepKey;
 
-/// What Ctrl-C means.
+/// How often elapsed times and spinners are redrawn.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The effect of Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interrupt {
-    /// This command made the server: it asks whether to end it, or ends it where nobody can be asked.
-    Cancels,
-    /// It only stops waiting.
-    Leaves,
+pub enum OnInterrupt {
+    /// This command created the server: prompt whether to delete it, or delete it without a terminal.
+    Delete,
+    /// Only stop waiting.
+    Detach,
 }
 
-/// Waits until the server can be used, showing what happens meanwhile.
-pub async fn until_ready(app: &App, name: &str, interrupt: Interrupt, limit: Option<Duration>) -> Result<Glance> {
-    let waiting = Waiting { app, name, interrupt, goal: Goal::Ready };
-    waiting.run(limit).await
+/// Waits until the server is ready.
+pub async fn until_ready(
+    ctx: &ClusterContext,
+    name: &str,
+    on_interrupt: OnInterrupt,
+    timeout: Option<Duration>,
+) -> Result<ServerSummary> {
+    Waiter { ctx, name, on_interrupt, goal: Goal::Ready }.run(timeout).await
 }
 
-/// Waits until the server sleeps.
-pub async fn until_asleep(app: &App, name: &str, limit: Duration) -> Result<Glance> {
-    Waiting { app, name, interrupt: Interrupt::Leaves, goal: Goal::Asleep }.run(Some(limit)).await
+/// Waits until the server is hibernated.
+pub async fn until_hibernated(ctx: &ClusterContext, name: &str, timeout: Duration) -> Result<ServerSummary> {
+    Waiter { ctx, name, on_interrupt: OnInterrupt::Detach, goal: Goal::Hibernated }.run(Some(timeout)).await
 }
 
-/// Waits until the server has ended or is gone.
-pub async fn until_ended(app: &App, name: &str, limit: Duration) -> Result<Glance> {
-    Waiting { app, name, interrupt: Interrupt::Leaves, goal: Goal::Ended }.run(Some(limit)).await
+/// Waits until the server has finished or is deleted.
+pub async fn until_finished(ctx: &ClusterContext, name: &str, timeout: Duration) -> Result<ServerSummary> {
+    Waiter { ctx, name, on_interrupt: OnInterrupt::Detach, goal: Goal::Finished }.run(Some(timeout)).await
 }
 
-/// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     Ready,
-    Asleep,
-    Ended,
+    Hibernated,
+    Finished,
 }
 
 impl Goal {
-    /// Whoever waits for an end does not want to hear how it began.
-    fn concerns(self, step: &story::Step) -> bool {
+    /// Reports whether a step is shown: while a server stops, the steps of its start are not.
+    fn is_relevant(self, step: &steps::Step) -> bool {
         match self {
             Self::Ready => true,
-            Self::Asleep | Self::Ended => matches!(step.key.as_str(), "sleep" | "stop"),
+            Self::Hibernated | Self::Finished => matches!(step.key, StepKey::Hibernate | StepKey::Stop),
         }
     }
 }
 
-struct Waiting<'a> {
-    app: &'a App,
+struct Waiter<'a> {
+    ctx: &'a ClusterContext,
     name: &'a str,
-    interrupt: Interrupt,
+    on_interrupt: OnInterrupt,
     goal: Goal,
 }
 
-/// What people can do while they wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// Ctrl-C.
-    Interrupt,
-    /// Ctrl-\, or a polite request to end.
-    Leave,
+/// What is known while waiting.
+#[derive(Default)]
+struct WaitState {
+    server: Option<ServerSummary>,
+    /// Whether the server was applied since the last list began. If not, it was deleted.
+    listed: bool,
+    events: Vec<Event>,
+    queue_entries: Vec<QueueEntry>,
 }
 
-impl Waiting<'_> {
-    async fn run(&self, limit: Option<Duration>) -> Result<Glance> {
+/// The result of waiting.
+type Outcome = Result<ServerSummary>;
+
+impl Waiter<'_> {
+    async fn run(&self, timeout: Option<Duration>) -> Outcome {
         let mut signals = Signals::new()?;
-        let mut changes = self.app.backend.watch(Scope::Own, Some(self.name));
-        let mut happenings = self.app.backend.watch_happenings(self.name).fuse();
-        let mut happened: Vec<Happening> = Vec::new();
-        let mut places = place::follow(&*self.app.backend);
-        let mut place: Vec<QueueEntry> = Vec::new();
-        let (mut server, mut told): (Option<Glance>, bool) = (None, false);
-        let mut stage = Stage::new(self.app, self.name, self.goal);
-        let mut tick = tokio::time::interval(Duration::from_millis(100));
-        let deadline = async { tokio::time::sleep(limit.unwrap_or(Duration::MAX / 4)).await };
+        let mut watch = self.ctx.client.watch(Scope::Own, Some(self.name));
+        let mut events = self.ctx.client.watch_events(self.name).fuse();
+        let mut queue = queue_poll::poll_queue(&*self.ctx.client);
+        let mut progress = ProgressView::new(self.ctx, self.name, self.goal);
+        let mut tick = tokio::time::interval(REDRAW_INTERVAL);
+        let deadline = tokio::time::sleep(timeout.unwrap_or(Duration::MAX / 4));
         tokio::pin!(deadline);
+        let mut state = WaitState::default();
         loop {
-            let queued = server.as_ref().is_some_and(|server| server.phase() == Some(Phase::Queued));
-            let word = tokio::select! {
-                change = changes.next() => {
-                    match change {
-                        Some(Ok(Change::Put(new))) => (server, told) = (Some(*new), true),
-                        Some(Ok(Change::Gone(old))) => return self.gone(stage, &old),
-                        // It may have gone while nobody could be asked.
-                        Some(Ok(Change::Relisted)) => told = false,
-                        Some(Ok(Change::Listed)) if !told => match &server {
-                            Some(old) => return self.gone(stage, old),
-                            None => return Err(self.vanished()),
-                        },
-                        Some(Ok(Change::Interrupted(why))) => stage.trouble(&why),
-                        Some(Ok(Change::Listed)) => {}
-                        Some(Err(failure)) => return Err(failure),
-                        None => return Err(self.vanished()),
-                    }
-                    None
+            let flow = tokio::select! {
+                event = watch.next() => self.on_watch(&mut state, &mut progress, event),
+                // Without permission to read events, only their steps are missing.
+                Some(event) = events.next() => {
+                    state.events.extend(event);
+                    ControlFlow::Continue(())
                 }
-                Some(happening) = happenings.next() => {
-                    // Whoever may not read events still gets the server.
-                    happened.extend(happening);
-                    None
+                Some(response) = queue.next(), if state.is_queued() => {
+                    state.on_queue(&mut progress, response);
+                    ControlFlow::Continue(())
                 }
-                Some(said) = places.next(), if queued => {
-                    match said {
-                        Ok(Ok(entries)) => place = entries,
-                        Ok(Err(silence)) => stage.remark(&unasked(&silence)),
-                        Err(failure) => stage.trouble(&failure.message),
-                    }
-                    None
+                signal = signals.recv() => self.on_signal(&mut progress, signal, state.server.as_ref()).await,
+                _ = tick.tick() => ControlFlow::Continue(()),
+                () = &mut deadline => {
+                    ControlFlow::Break(Err(result::timed_out(self.name, self.goal, state.server.as_ref())))
                 }
-                word = signals.next() => Some(word),
-                _ = tick.tick() => None,
-                () = &mut deadline => return Err(outcome::late(self.name, self.goal, server.as_ref())),
             };
-            if let Some(word) = word {
-                match self.heed(&mut stage, &word, server.as_ref()).await? {
-                    Heeded::GoOn => continue,
-                    Heeded::Stop(failure) => return Err(failure),
-                }
-            }
-            let Some(mut server) = server.clone() else { continue };
-            if server.phase() == Some(Phase::Queued) {
-                freshen(&mut server, &place);
-            }
-            let now = Timestamp::now();
-            let mut steps = story::story(&server, &happened, now);
-            steps.retain(|step| self.goal.concerns(step));
-            stage.show(&steps, now);
-            match outcome::of(&server, self.goal) {
-                None => {}
-                Some(Ok(())) => {
-                    stage.end();
-                    return Ok(server);
-                }
-                Some(Err(failure)) => {
-                    stage.end();
-                    return Err(failure);
-                }
+            let flow = match flow {
+                ControlFlow::Continue(()) => self.render(&state, &mut progress),
+                stop @ ControlFlow::Break(_) => stop,
+            };
+            if let ControlFlow::Break(outcome) = flow {
+                progress.finish();
+                return outcome;
             }
         }
     }
 
-    async fn heed(&self, stage: &mut Stage<'_>, word: &Word, server: Option<&Glance>) -> Result<Heeded> {
-        let left = outcome::left(self.name, self.goal);
-        if matches!(word, Word::Leave) || self.interrupt == Interrupt::Leaves {
-            stage.end();
-            return Ok(Heeded::Stop(left));
+    fn on_watch(
+        &self,
+        state: &mut WaitState,
+        progress: &mut ProgressView<'_>,
+        event: Option<Result<WatchEvent>>,
+    ) -> ControlFlow<Outcome> {
+        match event {
+            Some(Ok(WatchEvent::Apply(server))) => (state.server, state.listed) = (Some(*server), true),
+            Some(Ok(WatchEvent::Delete(server))) => return ControlFlow::Break(self.deleted(Some(*server))),
+            Some(Ok(WatchEvent::Init)) => state.listed = false,
+            Some(Ok(WatchEvent::InitDone)) if !state.listed => {
+                return ControlFlow::Break(self.deleted(state.server.take()));
+            }
+            Some(Ok(WatchEvent::InitDone)) => {}
+            Some(Ok(WatchEvent::Interrupted(cause))) => progress.connection_lost(&cause),
+            Some(Err(error)) => return ControlFlow::Break(Err(error)),
+            None => return ControlFlow::Break(self.deleted(None)),
         }
-        let choice = if self.app.talk.can_ask() && !self.app.talk.yes() {
-            stage.pause(|| outcome::ask(self.name))
+        ControlFlow::Continue(())
+    }
+
+    async fn on_signal(
+        &self,
+        progress: &mut ProgressView<'_>,
+        signal: Signal,
+        server: Option<&ServerSummary>,
+    ) -> ControlFlow<Outcome> {
+        let detached = ControlFlow::Break(Err(result::detached(self.name, self.goal)));
+        if signal != Signal::Interrupt || self.on_interrupt == OnInterrupt::Detach {
+            return detached;
+        }
+        let choice = if self.ctx.ui.is_interactive() && !self.ctx.ui.yes() {
+            progress.suspend(|| result::prompt(self.name))
         } else {
-            outcome::Choice::End
+            InterruptChoice::Delete
         };
         match choice {
-            outcome::Choice::Wait => Ok(Heeded::GoOn),
-            outcome::Choice::Leave => {
-                stage.end();
-                Ok(Heeded::Stop(left))
-            }
-            outcome::Choice::End => {
-                stage.end();
-                let failure = outcome::end(self.app, self.name, server).await?;
-                Ok(Heeded::Stop(failure))
+            InterruptChoice::Wait => ControlFlow::Continue(()),
+            InterruptChoice::Detach => detached,
+            InterruptChoice::Delete => {
+                progress.finish();
+                ControlFlow::Break(Err(result::delete(self.ctx, self.name, server).await))
             }
         }
     }
 
-    fn gone(&self, mut stage: Stage<'_>, old: &Glance) -> Result<Glance> {
-        stage.end();
-        if self.goal == Goal::Ended { Ok(old.clone()) } else { Err(self.vanished()) }
-    }
-
-    fn vanished(&self) -> Failure {
-        Failure::not_found(format!("{} was deleted meanwhile", self.name))
-            .advise(format!("devctl create {} makes a new one.", self.name))
-    }
-}
-
-enum Heeded {
-    GoOn,
-    Stop(Failure),
-}
-
-/// What people can do while something is under way. From the first one on, Ctrl-C ends nothing by itself.
-pub struct Signals {
-    interrupt: Signal,
-    quit: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    pub fn new() -> Result<Self> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be received: {error}")));
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            quit: listen(SignalKind::quit())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    pub async fn next(&mut self) -> Word {
-        tokio::select! {
-            _ = self.interrupt.recv() => Word::Interrupt,
-            _ = self.quit.recv() => Word::Leave,
-            _ = self.terminate.recv() => Word::Leave,
-            _ = self.hangup.recv() => Word::Leave,
+    fn render(&self, state: &WaitState, progress: &mut ProgressView<'_>) -> ControlFlow<Outcome> {
+        let Some(mut server) = state.server.clone() else { return ControlFlow::Continue(()) };
+        if state.is_queued() {
+            merge_live(&mut server, &state.queue_entries);
+        }
+        let now = clock::now();
+        let mut steps = steps::progress_steps(&server, &state.events, now);
+        steps.retain(|step| self.goal.is_relevant(step));
+        progress.show(&steps, now);
+        match result::evaluate(&server, self.goal) {
+            None => ControlFlow::Continue(()),
+            Some(result) => ControlFlow::Break(result.map(|()| server)),
         }
     }
+
+    fn deleted(&self, server: Option<ServerSummary>) -> Outcome {
+        match server {
+            Some(server) if self.goal == Goal::Finished => Ok(server),
+            _ => Err(deleted_error(self.name)),
+        }
+    }
+}
+
+impl WaitState {
+    fn is_queued(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.phase() == Some(Phase::Queued))
+    }
+
+    fn on_queue(&mut self, progress: &mut ProgressView<'_>, response: Result<QueueResult<Vec<QueueEntry>>>) {
+        match response {
+            Ok(Ok(entries)) => self.queue_entries = entries,
+            Ok(Err(reason)) => progress.note(&unavailable_message(&reason)),
+            Err(error) => progress.connection_lost(&error.message),
+        }
+    }
+}
+
+fn deleted_error(name: &str) -> Error {
+    Error::not_found(format!("server {name} was deleted"))
+        .with_hint(format!("run `devctl create {name}` to create a new one"))
 }

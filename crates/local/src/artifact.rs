@@ -1,7 +1,7 @@
-//! The executables a cloud runs, built from the Go modules in `local/` and kept outside the work tree.
+//! The executables of a local cluster, built from the Go modules in `local/` into the user's cache.
 //!
-//! The modules' few files are part of this program, so it can build them anywhere. What is built lies under a name that
-//! holds the hash of its sources: a new version is built once, and every clone on the machine shares it.
+//! The source files of the modules are embedded, so no work tree is needed. The cache path contains a hash of the sources:
+//! each version is built once and shared by all clones on the machine.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,21 +11,21 @@ use std::process::Stdio;
 use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::problem::Problem;
+use crate::error::Error;
 use crate::progress::Progress;
-use crate::settings::{KUBERNETES, Settings, Shape};
+use crate::settings::{KUBERNETES_VERSION, Mode, Settings};
 
-/// The lines of a failed build people need to see.
+/// Lines of a failed build that are shown in the error.
 const TAIL_LINES: usize = 15;
-const LONGEST_LINE: usize = 300;
+const MAX_LINE_CHARS: usize = 300;
 
-/// A Go module and what is built from it.
+/// A Go module with one executable.
 struct Module {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
     package: &'static str,
-    /// What people are told while they wait.
-    about: &'static str,
+    /// Shown in the progress output.
+    description: &'static str,
 }
 
 const KUBE: Module = Module {
@@ -37,7 +37,7 @@ const KUBE: Module = Module {
         ("internal/multicall/multicall.go", include_str!("../../../local/kubernetes/internal/multicall/multicall.go")),
     ],
     package: ".",
-    about: "Kubernetes (about 7 minutes, once)",
+    description: "Kubernetes (about 7 minutes, once)",
 };
 
 const COREDNS: Module = Module {
@@ -48,7 +48,7 @@ const COREDNS: Module = Module {
         ("main.go", include_str!("../../../local/coredns/main.go")),
     ],
     package: ".",
-    about: "CoreDNS (about 2 minutes, once)",
+    description: "CoreDNS (about 2 minutes, once)",
 };
 
 const KWOK: Module = Module {
@@ -58,52 +58,64 @@ const KWOK: Module = Module {
         ("go.sum", include_str!("../../../local/kwok/go.sum")),
     ],
     package: "sigs.k8s.io/kwok/cmd/kwok",
-    about: "kwok, for simulated nodes (about 2 minutes, once)",
+    description: "kwok, for simulated nodes (about 2 minutes, once)",
 };
 
-/// kwok's own descriptions of how nodes and pods behave; they come with its module.
+const CSI_SANITY: Module = Module {
+    name: "csi-sanity",
+    files: &[
+        ("go.mod", include_str!("../../../local/csi/go.mod")),
+        ("go.sum", include_str!("../../../local/csi/go.sum")),
+    ],
+    package: "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
+    description: "the CSI sanity suite (about 1 minute, once)",
+};
+
+/// Stages of nodes and pods for kwok, joined from the files of its module.
 const KWOK_STAGES: &str = "stages.yaml";
 
-/// Where everything is, whether or not it has been built.
+/// Paths of all executables, which may not be built yet.
 #[derive(Clone, Debug)]
 pub struct Executables {
     pub kube: PathBuf,
     pub coredns: PathBuf,
     pub kwok: PathBuf,
     pub kwok_stages: PathBuf,
-    pub gpu_plugin: PathBuf,
+    pub csi_sanity: PathBuf,
+    pub fake_gpu_plugin: PathBuf,
     pub agent: PathBuf,
     pub pause: PathBuf,
     pub odc: PathBuf,
     pub devctl: PathBuf,
-    /// Tells one build of `odc` from another.
-    pub build: String,
+    /// Identifies this build of `odc`.
+    pub build_id: String,
 }
 
 impl Executables {
     pub fn find() -> anyhow::Result<Self> {
-        let own = own_executable()?;
-        let beside = |name: &str| own.with_file_name(name);
+        let odc = current_executable()?;
+        let sibling = |name: &str| odc.with_file_name(name);
         Ok(Self {
             kube: KUBE.executable()?,
             coredns: COREDNS.executable()?,
             kwok: KWOK.executable()?,
             kwok_stages: KWOK.executable()?.with_file_name(KWOK_STAGES),
-            gpu_plugin: beside("odc-gpu-plugin"),
-            agent: beside("odc-agent"),
-            pause: beside("odc-pause"),
-            devctl: beside("devctl"),
-            build: own_build()?,
-            odc: own,
+            csi_sanity: CSI_SANITY.executable()?,
+            fake_gpu_plugin: sibling("odc-fake-gpu-plugin"),
+            agent: sibling("odc-agent"),
+            pause: sibling("odc-pause"),
+            devctl: sibling("devctl"),
+            build_id: build_id()?,
+            odc,
         })
     }
 
-    /// Builds what these settings need and is missing.
+    /// Builds the missing executables that the settings require.
     pub async fn ensure(&self, settings: &Settings, progress: Progress) -> anyhow::Result<()> {
-        match settings.shape() {
-            Shape::Existing => return Ok(()),
-            Shape::ControlPlane => self.ensure_control_plane(progress).await?,
-            Shape::Full => {
+        match settings.mode() {
+            Mode::External => return Ok(()),
+            Mode::ControlPlane => self.ensure_control_plane(progress).await?,
+            Mode::Full => {
                 self.ensure_control_plane(progress).await?;
                 COREDNS.ensure(progress).await?;
             }
@@ -116,6 +128,10 @@ impl Executables {
 
     pub async fn ensure_control_plane(&self, progress: Progress) -> anyhow::Result<()> {
         KUBE.ensure(progress).await
+    }
+
+    pub async fn ensure_csi_sanity(&self, progress: Progress) -> anyhow::Result<()> {
+        CSI_SANITY.ensure(progress).await
     }
 
     pub async fn ensure_all(&self, progress: Progress) -> anyhow::Result<()> {
@@ -139,33 +155,33 @@ impl Module {
             hash.update(text);
             hash.update([0]);
         }
-        for word in self.arguments() {
-            hash.update(word);
+        for argument in self.arguments() {
+            hash.update(argument);
             hash.update([0]);
         }
         let hash: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        Ok(cache()?.join("executables").join(format!("{}-{hash}", self.name)))
+        Ok(cache_dir()?.join("executables").join(format!("{}-{hash}", self.name)))
     }
 
     fn arguments(&self) -> Vec<String> {
-        let mut link = String::from("-s -w");
+        let mut ldflags = String::from("-s -w");
         if self.name == KUBE.name {
-            let minor = KUBERNETES.trim_start_matches("v1.").split('.').next().unwrap_or_default();
-            // What a release build would say of itself; the default of the commit is a template nobody filled in.
-            let facts = [
-                ("gitVersion", KUBERNETES),
+            let minor = KUBERNETES_VERSION.trim_start_matches("v1.").split('.').next().unwrap_or_default();
+            // As in a release build. The default of gitCommit is an unexpanded template.
+            let variables = [
+                ("gitVersion", KUBERNETES_VERSION),
                 ("gitMajor", "1"),
                 ("gitMinor", minor),
                 ("gitTreeState", "clean"),
                 ("gitCommit", ""),
             ];
             for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-                for (name, value) in facts {
-                    link += &format!(" -X {package}.{name}={value}");
+                for (name, value) in variables {
+                    ldflags += &format!(" -X {package}.{name}={value}");
                 }
             }
         }
-        vec!["build".into(), "-trimpath".into(), "-buildvcs=false".into(), "-ldflags".into(), link]
+        vec!["build".into(), "-trimpath".into(), "-buildvcs=false".into(), "-ldflags".into(), ldflags]
     }
 
     async fn ensure(&self, progress: Progress) -> anyhow::Result<()> {
@@ -173,12 +189,12 @@ impl Module {
         if directory.exists() {
             return Ok(());
         }
-        progress.step(&format!("building {}", self.about), self.build(&directory)).await
+        progress.step(&format!("building {}", self.description), self.build(&directory)).await
     }
 
-    /// The directory gets its name when everything in it is complete, so an interrupted build leaves nothing half done.
+    /// Builds in a temporary directory that is renamed when it is complete.
     async fn build(&self, directory: &Path) -> anyhow::Result<()> {
-        let parent = directory.parent().context("a cache has a parent")?;
+        let parent = directory.parent().context("the directory is below the cache")?;
         std::fs::create_dir_all(parent)?;
         let _lock = lock(parent, self.name).await?;
         if directory.exists() {
@@ -195,19 +211,19 @@ impl Module {
         }
         let mut arguments = self.arguments();
         arguments.extend(["-o".into(), work.join(self.name).display().to_string(), self.package.into()]);
-        go(self.name, &work.join("source"), &arguments).await?;
+        run_go(self.name, &work.join("source"), &arguments).await?;
         if self.name == KWOK.name {
             write_stages(&work).await?;
         }
         std::fs::remove_dir_all(work.join("source"))?;
-        std::fs::rename(&work, directory).with_context(|| format!("keeping {}", directory.display()))
+        std::fs::rename(&work, directory).with_context(|| format!("renaming to {}", directory.display()))
     }
 }
 
-/// Puts kwok's stages for quick nodes and pods into one file.
+/// Joins kwok's stages for fast nodes and pods into one file.
 async fn write_stages(work: &Path) -> anyhow::Result<()> {
     let list: Vec<String> = ["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"].map(Into::into).to_vec();
-    let module = PathBuf::from(go("kwok", &work.join("source"), &list).await?.trim());
+    let module = PathBuf::from(run_go("kwok", &work.join("source"), &list).await?.trim());
     let mut text = String::new();
     for file in KWOK_STAGE_FILES {
         let path = module.join("kustomize/stage").join(file);
@@ -226,15 +242,15 @@ const KWOK_STAGE_FILES: [&str; 5] = [
     "pod/fast/pod-delete.yaml",
 ];
 
-async fn go(name: &str, directory: &Path, arguments: &[String]) -> anyhow::Result<String> {
-    let logs = cache()?.join("logs");
+async fn run_go(name: &str, directory: &Path, arguments: &[String]) -> anyhow::Result<String> {
+    let logs = cache_dir()?.join("logs");
     std::fs::create_dir_all(&logs)?;
     let log = logs.join(format!("build-{name}.log"));
     let output = tokio::process::Command::new("go")
         .args(arguments)
         .current_dir(directory)
         .env("CGO_ENABLED", "0")
-        // The work tree's own flags must not reach in here.
+        // Override the flags of the user's environment.
         .env("GOFLAGS", "-mod=readonly")
         .env("GOWORK", "off")
         .stdin(Stdio::null())
@@ -243,7 +259,7 @@ async fn go(name: &str, directory: &Path, arguments: &[String]) -> anyhow::Resul
         .await;
     let output = match output {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Problem::NoCommand { command: "go".into() }.into());
+            return Err(Error::CommandNotFound { command: "go".into() }.into());
         }
         other => other.context("running go")?,
     };
@@ -253,16 +269,16 @@ async fn go(name: &str, directory: &Path, arguments: &[String]) -> anyhow::Resul
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let tail = tail(&text, TAIL_LINES);
-    Err(if unreachable(&text) {
-        Problem::Unreachable { what: name.into(), tail }
+    Err(if is_network_failure(&text) {
+        Error::RegistryUnreachable { target: name.into(), tail }
     } else {
-        Problem::Build { what: name.into(), tail, log }
+        Error::Build { target: name.into(), tail, log }
     }
     .into())
 }
 
-/// What the network's failures look like in Go's own words.
-fn unreachable(text: &str) -> bool {
+/// Reports whether the output of Go contains a network error.
+fn is_network_failure(text: &str) -> bool {
     [
         "dial tcp",
         "no such host",
@@ -274,20 +290,20 @@ fn unreachable(text: &str) -> bool {
         "503 Service Unavailable",
     ]
     .iter()
-    .any(|sign| text.contains(sign))
+    .any(|message| text.contains(message))
 }
 
-/// The last lines with something in them, none longer than people read.
+/// Returns the last non-empty lines, each truncated to [`MAX_LINE_CHARS`].
 pub fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let shorten = |line: &&str| match line.char_indices().nth(LONGEST_LINE) {
+    let shorten = |line: &&str| match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => (*line).to_owned(),
     };
     all[all.len().saturating_sub(lines)..].iter().map(shorten).collect::<Vec<_>>().join("\n")
 }
 
-/// Held while one piece is being made; a second maker waits and then finds it done.
+/// Locks `NAME.lock` in the directory, so that concurrent builds of one artifact wait for each other.
 pub async fn lock(directory: &Path, name: &str) -> anyhow::Result<File> {
     let path = directory.join(format!("{name}.lock"));
     let file = File::create(&path).with_context(|| format!("opening {}", path.display()))?;
@@ -296,33 +312,31 @@ pub async fn lock(directory: &Path, name: &str) -> anyhow::Result<File> {
         .with_context(|| format!("waiting for {}", path.display()))
 }
 
-/// What may be thrown away: built pieces, images, logs of builds.
-pub fn cache() -> anyhow::Result<PathBuf> {
+/// Returns the directory of built executables, images and build logs, which may be deleted at any time.
+pub fn cache_dir() -> anyhow::Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|path| Path::new(path).is_absolute()) {
         Some(path) => PathBuf::from(path),
-        None => home()?.join(".cache"),
+        None => home_dir()?.join(".cache"),
     };
     Ok(base.join("odc"))
 }
 
-pub fn home() -> anyhow::Result<PathBuf> {
-    let home: OsString = std::env::var_os("HOME")
-        .filter(|home| !home.is_empty())
-        .context("HOME is not set; set it to your home directory")?;
+pub fn home_dir() -> anyhow::Result<PathBuf> {
+    let home: OsString = std::env::var_os("HOME").filter(|home| !home.is_empty()).context("HOME is not set")?;
     Ok(home.into())
 }
 
-fn own_executable() -> anyhow::Result<PathBuf> {
-    let path = std::env::current_exe().context("finding our own executable")?;
-    // A rebuilt executable leaves the running one without a name.
+fn current_executable() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe().context("finding the path of this executable")?;
+    // The kernel appends this suffix after the executable was rebuilt.
     Ok(path.to_str().and_then(|text| text.strip_suffix(" (deleted)")).map_or(path.clone(), PathBuf::from))
 }
 
-/// Changes with every build of this program: a supervisor of another build is asked to hand over.
-pub fn own_build() -> anyhow::Result<String> {
+/// Identifies the build of this process. A supervisor of another build has to hand over.
+pub fn build_id() -> anyhow::Result<String> {
     use std::os::unix::fs::MetadataExt as _;
-    let own = std::fs::metadata("/proc/self/exe").context("looking at our own executable")?;
-    Ok(format!("{}-{:x}-{:x}", env!("CARGO_PKG_VERSION"), own.ino(), own.mtime_nsec() ^ own.mtime()))
+    let metadata = std::fs::metadata("/proc/self/exe").context("reading the metadata of this executable")?;
+    Ok(format!("{}-{:x}-{:x}", env!("CARGO_PKG_VERSION"), metadata.ino(), metadata.mtime_nsec() ^ metadata.mtime()))
 }
 
 #[cfg(test)]
@@ -330,21 +344,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_is_the_last_lines_with_something_in_them() {
+    fn tail_returns_the_last_non_empty_lines() {
         assert_eq!(tail("a\n\nb\nc\n", 2), "b\nc");
         assert_eq!(tail("a", 2), "a");
         assert_eq!(tail(&"ä".repeat(301), 1), format!("{}…", "ä".repeat(300)));
     }
 
     #[test]
-    fn a_lost_network_is_told_from_a_broken_build() {
-        assert!(unreachable("go: github.com/x: Get \"…\": dial tcp: lookup …: no such host"));
-        assert!(!unreachable("main.go:3:1: undefined: x"));
+    fn network_failures_are_distinguished_from_build_failures() {
+        assert!(is_network_failure("go: github.com/x: Get \"…\": dial tcp: lookup …: no such host"));
+        assert!(!is_network_failure("main.go:3:1: undefined: x"));
     }
 
     #[test]
-    fn the_kubernetes_built_is_the_one_promised() {
+    fn kubernetes_module_has_the_declared_version() {
         let (_, module) = KUBE.files[0];
-        assert!(module.contains(&format!("k8s.io/kubernetes {KUBERNETES}")));
+        assert!(module.contains(&format!("k8s.io/kubernetes {KUBERNETES_VERSION}")));
     }
 }

@@ -1,7 +1,7 @@
-//! Cgroups of a cloud: one subtree per cloud, one below it per node, in every hierarchy the host has.
+//! Cgroups of a cluster: one subtree per cluster and one below it per node, in every hierarchy of the host.
 //!
-//! Works on cgroup v1, v2 and both at once. They serve two ends: the kubelet accounts pods in its node's subtree, and
-//! whatever we started, containers and shims included, can be found and ended by subtree.
+//! Supports cgroup v1, v2 and hybrid setups. The kubelet accounts pods in the subtree of its node, and all started
+//! processes, including containers and shims, can be found and killed by subtree.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One mounted hierarchy.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
     mount: PathBuf,
@@ -23,7 +25,7 @@ enum HierarchyKind {
     V2,
 }
 
-/// A directory in the hierarchy that tracks our processes.
+/// A cgroup that tracks started processes.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -42,36 +44,36 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    pub fn of_host() -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string("/proc/self/mountinfo").context("reading the mounts")?;
+    pub fn detect() -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string("/proc/self/mountinfo").context("reading the mount table")?;
         let hierarchies = parse(&text);
-        anyhow::ensure!(!hierarchies.is_empty(), "this machine has no cgroups mounted; pods cannot run without them");
+        anyhow::ensure!(!hierarchies.is_empty(), "no cgroup hierarchy is mounted on this machine; pods require one");
         Ok(Self { hierarchies })
     }
 
-    /// Where our own processes are tracked. On v1 one hierarchy is enough for that.
+    /// Returns the cgroup in which processes are tracked. On v1 a single hierarchy, preferably `pids`, is enough.
     pub fn tracking(&self, path: &Path) -> Option<Cgroup> {
         let has_pids = |hierarchy: &&Hierarchy| matches!(&hierarchy.kind, HierarchyKind::V1 { controllers } if controllers.iter().any(|name| name == "pids"));
-        let chosen = self.hierarchies.iter().find(has_pids).or(self.hierarchies.first())?;
-        Some(Cgroup { path: chosen.mount.join(path) })
+        let hierarchy = self.hierarchies.iter().find(has_pids).or(self.hierarchies.first())?;
+        Some(Cgroup { path: hierarchy.mount.join(path) })
     }
 
-    /// Makes `path` and everything above it in all hierarchies, usable for pods.
+    /// Creates `path` and its parents in all hierarchies, with the controllers that pods need.
     pub fn ensure(&self, path: &Path) -> anyhow::Result<()> {
         for hierarchy in &self.hierarchies {
             let mut directory = hierarchy.mount.clone();
-            for step in path {
+            for name in path {
                 let parent = directory.clone();
-                directory.push(step);
+                directory.push(name);
                 hierarchy
                     .ensure_child(&parent, &directory)
-                    .with_context(|| format!("making the cgroup {}", directory.display()))?;
+                    .with_context(|| format!("creating the cgroup {}", directory.display()))?;
             }
         }
         Ok(())
     }
 
-    /// Every process in the subtree, in any hierarchy.
+    /// Returns every process in the subtree, of any hierarchy.
     pub fn processes(&self, path: &Path) -> Vec<Pid> {
         let mut found: Vec<Pid> = Vec::new();
         for hierarchy in &self.hierarchies {
@@ -85,10 +87,10 @@ impl Cgroups {
         found
     }
 
-    /// Sends the signal to all of them and waits, at most `limit`, until none is left. True if none is.
-    pub async fn end(&self, path: &Path, signal: Signal, limit: Duration) -> bool {
-        let deadline = tokio::time::Instant::now() + limit;
-        let mut told: Vec<Pid> = Vec::new();
+    /// Sends the signal to every process in the subtree and waits until all have exited. Returns false on timeout.
+    pub async fn kill(&self, path: &Path, signal: Signal, timeout: Duration) -> bool {
+        let deadline = tokio::time::Instant::now() + timeout;
+        let mut signalled: Vec<Pid> = Vec::new();
         loop {
             let alive = self.processes(path);
             if alive.is_empty() {
@@ -98,18 +100,18 @@ impl Cgroups {
                 return false;
             }
             for pid in &alive {
-                // A dying process may fork once more, so newcomers are told too; one that is gone needs no telling.
-                if signal == Signal::KILL || !told.contains(pid) {
+                // Processes forked since the last iteration are signalled, too. Errors mean that the process has exited.
+                if signal == Signal::KILL || !signalled.contains(pid) {
                     let _ = kill_process(*pid, signal);
-                    told.push(*pid);
+                    signalled.push(*pid);
                 }
             }
-            // Cgroups tell nobody when they become empty on v1: asking again is the only way.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            // Cgroup v1 has no notification for an empty cgroup.
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Removes the empty subtree everywhere.
+    /// Removes the empty subtree from all hierarchies.
     pub fn remove(&self, path: &Path) -> anyhow::Result<()> {
         for hierarchy in &self.hierarchies {
             for directory in subtree(&hierarchy.mount.join(path)).into_iter().rev() {
@@ -129,17 +131,17 @@ impl Hierarchy {
     fn ensure_child(&self, parent: &Path, child: &Path) -> io::Result<()> {
         match &self.kind {
             HierarchyKind::V2 => {
-                // In a hybrid setup the v2 side has no controllers to hand down.
+                // In a hybrid setup the v2 hierarchy has no controllers to enable.
                 let available = std::fs::read_to_string(parent.join("cgroup.controllers"))?;
                 for controller in available.split_ascii_whitespace() {
                     std::fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"))?;
                 }
-                make(child)
+                create_dir(child)
             }
             HierarchyKind::V1 { controllers } => {
-                make(child)?;
+                create_dir(child)?;
                 if controllers.iter().any(|name| name == "cpuset") {
-                    // A new cpuset is empty, and nothing can run in an empty one.
+                    // A new cpuset is empty, and no process can be moved into an empty one.
                     for setting in ["cpuset.cpus", "cpuset.mems"] {
                         if std::fs::read_to_string(child.join(setting))?.trim().is_empty() {
                             std::fs::write(child.join(setting), std::fs::read_to_string(parent.join(setting))?)?;
@@ -152,14 +154,14 @@ impl Hierarchy {
     }
 }
 
-fn make(directory: &Path) -> io::Result<()> {
+fn create_dir(directory: &Path) -> io::Result<()> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
 }
 
-/// The directory and all below it, parents first.
+/// Returns the directory and all its subdirectories, parents first.
 fn subtree(root: &Path) -> Vec<PathBuf> {
     if !root.is_dir() {
         return Vec::new();
@@ -176,7 +178,7 @@ fn subtree(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Reads `/proc/self/mountinfo`. The same hierarchy may be mounted twice; once is enough.
+/// Parses `/proc/self/mountinfo`. A hierarchy that is mounted more than once is returned once.
 fn parse(mountinfo: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     for line in mountinfo.lines() {
@@ -208,15 +210,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchies_of_v1_v2_and_both_are_read() {
+    fn v1_v2_and_hybrid_hierarchies_are_parsed() {
         let v1 = "36 25 0:31 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
                   37 25 0:32 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n";
         let v2 = "30 25 0:27 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
         let other = "25 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n";
-        let of =
+        let mounts =
             |text: &str| parse(text).into_iter().map(|found| found.mount.display().to_string()).collect::<Vec<_>>();
-        assert_eq!(of(&format!("{other}{v1}")), ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/pids"]);
-        assert_eq!(of(v2), ["/sys/fs/cgroup/unified"]);
+        assert_eq!(mounts(&format!("{other}{v1}")), ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/pids"]);
+        assert_eq!(mounts(v2), ["/sys/fs/cgroup/unified"]);
         let both = Cgroups { hierarchies: parse(&format!("{v1}{v2}")) };
         assert_eq!(both.tracking(Path::new("odc-x")).unwrap().path, Path::new("/sys/fs/cgroup/pids/odc-x"));
         let only_v2 = Cgroups { hierarchies: parse(v2) };
@@ -224,8 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn a_hierarchy_mounted_twice_counts_once() {
-        let line = |at: &str| format!("37 25 0:32 / {at} rw - cgroup cgroup rw,pids\n");
+    fn hierarchy_mounted_twice_is_returned_once() {
+        let line = |mount: &str| format!("37 25 0:32 / {mount} rw - cgroup cgroup rw,pids\n");
         assert_eq!(parse(&(line("/a") + &line("/b"))).len(), 1);
     }
 }

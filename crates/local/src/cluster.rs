@@ -1,6 +1,6 @@
-//! What a fresh cluster needs before it is one: rights of the components, the DNS Service, simulated nodes.
+//! Clients for clusters, and the objects every local cluster has: RBAC of the components, the DNS Service, simulated nodes.
 //!
-//! Applied server-side, or written only where it differs: a second run changes nothing.
+//! Objects are applied server-side or patched only if they differ, so a second run changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,83 +19,83 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::parts::{Blueprint, LABELS, OURS};
+use crate::components::{Blueprint, LOCAL_NODE_LABEL, NODE_LABELS};
 
-const MANAGER: &str = "odc-local";
-/// The controller manager makes them within a second or two of its start.
-const ACCOUNT_LIMIT: Duration = Duration::from_secs(60);
-/// Simulated nodes carry it as annotation (kwok's selector) and as taint, so that ordinary pods stay away.
-pub const SIMULATED: &str = "kwok.x-k8s.io/node";
+const FIELD_MANAGER: &str = "odc-local";
+/// The controller manager creates service accounts within two seconds of its start.
+const SERVICE_ACCOUNT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Key of the annotation by which kwok selects nodes, and of the taint that keeps ordinary pods away from them.
+pub const SIMULATED_NODE_KEY: &str = "kwok.x-k8s.io/node";
 
 pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|all| all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
 }
 
-/// A client of a cloud of ours. It is on this machine: a proxy is for what is not.
+/// Returns a client of a local cluster, which bypasses any HTTP proxy.
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
-    let mut config = read(kubeconfig).await?;
+    let mut config = read_config(kubeconfig).await?;
     config.proxy_url = None;
     Ok(Client::try_from(config)?)
 }
 
-/// A client of somebody else's cluster.
-pub async fn client_of_others(kubeconfig: &Path) -> anyhow::Result<Client> {
-    Ok(Client::try_from(read(kubeconfig).await?)?)
+/// Returns a client of an existing cluster.
+pub async fn external_client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    Ok(Client::try_from(read_config(kubeconfig).await?)?)
 }
 
-async fn read(kubeconfig: &Path) -> anyhow::Result<Config> {
+async fn read_config(kubeconfig: &Path) -> anyhow::Result<Config> {
     let parsed = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
     Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
         .await
         .with_context(|| format!("reading {}", kubeconfig.display()))
 }
 
-/// Waits until a new namespace has the account its pods run as; before that they are refused.
-pub async fn takes_pods(client: &Client, namespace: &str) -> anyhow::Result<()> {
+/// Waits until a new namespace has its default service account, without which the API server rejects pods.
+pub async fn wait_default_service_account(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    let there = |account: Option<&ServiceAccount>| account.is_some();
-    tokio::time::timeout(ACCOUNT_LIMIT, await_condition(accounts, "default", there)).await.with_context(|| {
-        format!("namespace {namespace} has no default service account; see ./dev logs controller-manager")
-    })??;
+    let exists = |account: Option<&ServiceAccount>| account.is_some();
+    tokio::time::timeout(SERVICE_ACCOUNT_TIMEOUT, await_condition(accounts, "default", exists)).await.with_context(
+        || format!("namespace {namespace} has no default service account; see ./dev logs controller-manager"),
+    )??;
     Ok(())
 }
 
-/// The job `cluster`.
-pub async fn prepare(blueprint: &Blueprint) -> anyhow::Result<()> {
+/// Runs the job `cluster`.
+pub async fn bootstrap(blueprint: &Blueprint) -> anyhow::Result<()> {
     let client = client(&blueprint.layout.kubeconfig()).await?;
-    rights(&client).await?;
-    dns(&client, blueprint).await?;
+    apply_rbac(&client).await?;
+    apply_dns(&client, blueprint).await?;
     label_nodes(&client, blueprint).await?;
-    gone_nodes(&client, blueprint).await?;
-    simulated_nodes(&client, blueprint).await
+    delete_stale_nodes(&client, blueprint).await?;
+    apply_simulated_nodes(&client, blueprint).await
 }
 
-/// A kubelet gives its node labels of ours only when it registers it, so one that an earlier version registered may lack
-/// some.
+/// Adds missing labels. A kubelet sets labels only when it registers its node, so nodes registered by an earlier version
+/// may lack some.
 async fn label_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     for name in blueprint.settings.all_nodes().map(|node| node.to_string()) {
-        let Some(node) = nodes.get_opt(&name).await.with_context(|| format!("looking at node {name}"))? else {
+        let Some(node) = nodes.get_opt(&name).await.with_context(|| format!("reading node {name}"))? else {
             continue;
         };
-        let known = node.metadata.labels.unwrap_or_default();
-        if LABELS.iter().any(|(label, value)| known.get(*label).map(String::as_str) != Some(*value)) {
-            let patch = Patch::Merge(json!({"metadata": {"labels": BTreeMap::from(LABELS)}}));
+        let labels = node.metadata.labels.unwrap_or_default();
+        if NODE_LABELS.iter().any(|(label, value)| labels.get(*label).map(String::as_str) != Some(*value)) {
+            let patch = Patch::Merge(json!({"metadata": {"labels": BTreeMap::from(NODE_LABELS)}}));
             nodes
                 .patch(&name, &PatchParams::default(), &patch)
                 .await
-                .with_context(|| format!("labelling node {name}"))?;
+                .with_context(|| format!("labeling node {name}"))?;
         }
     }
     Ok(())
 }
 
-/// Objects of nodes the cloud no longer has.
-async fn gone_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
+/// Deletes the objects of removed nodes.
+async fn delete_stale_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let known: Vec<String> = blueprint.settings.all_nodes().map(|node| node.to_string()).collect();
-    for node in nodes.list(&ListParams::default().labels(OURS)).await.context("listing nodes")? {
+    for node in nodes.list(&ListParams::default().labels(LOCAL_NODE_LABEL)).await.context("listing nodes")? {
         let name = node.metadata.name.unwrap_or_default();
         if !known.contains(&name) {
             nodes.delete(&name, &DeleteParams::default()).await.with_context(|| format!("deleting node {name}"))?;
@@ -104,7 +104,7 @@ async fn gone_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()
     Ok(())
 }
 
-async fn rights(client: &Client) -> anyhow::Result<()> {
+async fn apply_rbac(client: &Client) -> anyhow::Result<()> {
     apply::<ClusterRole>(
         &Api::all(client.clone()),
         "odc-local:coredns",
@@ -116,7 +116,7 @@ async fn rights(client: &Client) -> anyhow::Result<()> {
     .await?;
     for (name, role, user) in [
         ("odc-local:coredns", "odc-local:coredns", "system:coredns"),
-        // exec, logs and port-forward go from the API server to the kubelet.
+        // For exec, logs and port-forward, which the API server proxies to the kubelet.
         ("odc-local:apiserver-to-kubelet", "system:kubelet-api-admin", "kube-apiserver-kubelet-client"),
     ] {
         apply::<ClusterRoleBinding>(
@@ -132,8 +132,8 @@ async fn rights(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// CoreDNS runs on the host, so its Service has no selector and we name the endpoint.
-async fn dns(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
+/// Applies the Service of CoreDNS. CoreDNS runs on the host, so the Service has no selector and a manual `EndpointSlice`.
+async fn apply_dns(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
     let (network, port) = (blueprint.settings.network, blueprint.settings.ports.dns);
     let protocols = [("dns", "UDP"), ("dns-tcp", "TCP")];
     let ports: Vec<_> = protocols
@@ -143,7 +143,7 @@ async fn dns(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
     apply::<Service>(
         &Api::namespaced(client.clone(), "kube-system"),
         "kube-dns",
-        &json!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "spec": {"clusterIP": network.dns_service().to_string(), "ports": ports}}),
+        &json!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "spec": {"clusterIP": network.dns_service_ip().to_string(), "ports": ports}}),
     )
     .await?;
     let ports: Vec<_> =
@@ -154,37 +154,37 @@ async fn dns(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
         &json!({
             "metadata": {"labels": {"kubernetes.io/service-name": "kube-dns"}},
             "addressType": "IPv4",
-            "endpoints": [{"addresses": [network.host().to_string()], "conditions": {"ready": true}}],
+            "endpoints": [{"addresses": [network.host_ip().to_string()], "conditions": {"ready": true}}],
             "ports": ports,
         }),
     )
     .await
 }
 
-/// Exactly as many as asked for.
-async fn simulated_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
+/// Creates missing simulated nodes and deletes surplus ones.
+async fn apply_simulated_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let wanted: Vec<String> = (1..=blueprint.settings.simulated_nodes).map(|number| format!("sim{number}")).collect();
+    let desired: Vec<String> = (1..=blueprint.settings.simulated_nodes).map(|number| format!("sim{number}")).collect();
     for node in nodes.list(&ListParams::default().labels("type=kwok")).await.context("listing simulated nodes")? {
         let name = node.metadata.name.unwrap_or_default();
-        if !wanted.contains(&name) {
+        if !desired.contains(&name) {
             nodes.delete(&name, &DeleteParams::default()).await.with_context(|| format!("deleting node {name}"))?;
         }
     }
     let mut resources = json!({"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "110"});
     if blueprint.settings.gpus > 0 {
-        resources[crate::parts::GPU_RESOURCE] = json!(blueprint.settings.gpus.to_string());
+        resources[crate::components::GPU_RESOURCE] = json!(blueprint.settings.gpus.to_string());
     }
-    for name in &wanted {
+    for name in &desired {
         apply::<Node>(
             &nodes,
             name,
             &json!({
                 "metadata": {
-                    "annotations": {SIMULATED: "fake"},
+                    "annotations": {SIMULATED_NODE_KEY: "fake"},
                     "labels": {"type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
                 },
-                "spec": {"taints": [{"key": SIMULATED, "value": "fake", "effect": "NoSchedule"}]},
+                "spec": {"taints": [{"key": SIMULATED_NODE_KEY, "value": "fake", "effect": "NoSchedule"}]},
             }),
         )
         .await?;
@@ -192,13 +192,13 @@ async fn simulated_nodes(client: &Client, blueprint: &Blueprint) -> anyhow::Resu
         nodes
             .patch_status(name, &PatchParams::default(), &Patch::Merge(&status))
             .await
-            .with_context(|| format!("giving node {name} its resources"))?;
+            .with_context(|| format!("setting the resources of node {name}"))?;
     }
     Ok(())
 }
 
-/// Deletes the leases of simulated nodes. A kubelet holds its lease under its node's name, kwok under its own.
-pub async fn release_simulated(blueprint: &Blueprint) -> anyhow::Result<()> {
+/// Deletes the leases of simulated nodes: those whose holder is kwok and not the node itself.
+pub async fn delete_simulated_leases(blueprint: &Blueprint) -> anyhow::Result<()> {
     let client = client(&blueprint.layout.kubeconfig()).await?;
     let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
     for lease in leases.list(&ListParams::default()).await.context("listing leases")? {
@@ -210,7 +210,7 @@ pub async fn release_simulated(blueprint: &Blueprint) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Applies a manifest without its head, which the type knows.
+/// Applies a manifest. API version, kind and name are filled in.
 async fn apply<K>(api: &Api<K>, name: &str, body: &serde_json::Value) -> anyhow::Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
@@ -219,7 +219,9 @@ where
     object["apiVersion"] = json!(K::api_version(&()));
     object["kind"] = json!(K::kind(&()));
     object["metadata"]["name"] = json!(name);
-    let how = PatchParams::apply(MANAGER).force();
-    api.patch(name, &how, &Patch::Apply(&object)).await.with_context(|| format!("applying {} {name}", K::kind(&())))?;
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(name, &params, &Patch::Apply(&object))
+        .await
+        .with_context(|| format!("applying {} {name}", K::kind(&())))?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! How commands talk to the supervisor: one JSON line asks, JSON lines answer, on a socket in the state directory.
+//! The protocol between commands and the supervisor: JSON lines over a Unix socket in the state directory.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,22 +8,23 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use crate::supervisor::Snapshot;
+use crate::supervisor::Statuses;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Request {
-    /// Answers [`Reply::Hello`].
+    /// Replied to with [`Reply::Hello`].
     Hello,
-    /// Answers with a [`Reply::Parts`] now and at every change, until the asker hangs up.
+    /// Replied to with [`Reply::Statuses`] at once and at every change, until the client disconnects.
     Watch,
-    /// Reads the settings again and makes it so. Answers [`Reply::Done`] when everything has been set going.
+    /// Reloads the settings and reconciles. Replied to with [`Reply::Done`] when every component has been set up to
+    /// start.
     Apply,
-    /// Pulls a node's plug: answers when it is dead. The settings already say so.
-    Unplug { node: String },
-    /// Ends without ending the parts, so that a newer supervisor can take over.
+    /// Powers off a node, which the settings already list as stopped. Replied to when its processes are gone.
+    PowerOffNode { node: String },
+    /// Exits and leaves the components running, so that a newer supervisor can adopt them.
     HandOver,
-    /// Ends everything. Answers when nothing is left.
+    /// Stops everything. Replied to when nothing is left.
     Stop,
 }
 
@@ -31,66 +32,66 @@ pub enum Request {
 #[serde(rename_all = "camelCase")]
 pub enum Reply {
     Hello { build: String, pid: u32 },
-    Parts(Snapshot),
+    Statuses(Statuses),
     Done,
     Failed(String),
 }
 
-/// One conversation, from the asker's side.
+/// The client side of one request.
 #[derive(Debug)]
-pub struct Conversation {
+pub struct SupervisorClient {
     stream: BufReader<UnixStream>,
 }
 
-impl Conversation {
-    /// Nothing if nobody listens: no supervisor runs.
-    pub async fn start(socket: &Path, request: &Request) -> anyhow::Result<Option<Self>> {
+impl SupervisorClient {
+    /// Connects and sends the request. Returns `None` if no supervisor is running.
+    pub async fn send(socket: &Path, request: &Request) -> anyhow::Result<Option<Self>> {
         let stream = match UnixStream::connect(socket).await {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 return Ok(None);
             }
             other => other.with_context(|| {
-                format!("asking the supervisor on {} (a cloud of another user is theirs to command)", socket.display())
+                format!("connecting to the supervisor at {} (it may belong to another user)", socket.display())
             })?,
         };
         let mut stream = BufReader::new(stream);
-        send(stream.get_mut(), request).await?;
+        write_message(stream.get_mut(), request).await?;
         Ok(Some(Self { stream }))
     }
 
-    /// The next answer; nothing when the supervisor hung up.
-    pub async fn next(&mut self) -> anyhow::Result<Option<Reply>> {
+    /// Returns the next reply, or `None` when the supervisor closed the connection.
+    pub async fn next_reply(&mut self) -> anyhow::Result<Option<Reply>> {
         let mut line = String::new();
         match self.stream.read_line(&mut line).await {
             Ok(0) => return Ok(None),
-            // It was killed before it took our request.
+            // The supervisor was killed before it read the request.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
-            other => other.context("listening to the supervisor")?,
+            other => other.context("reading from the supervisor")?,
         };
-        serde_json::from_str(&line).map(Some).context("understanding the supervisor")
+        serde_json::from_str(&line).map(Some).context("parsing the supervisor's reply")
     }
 
-    /// Waits for the one answer of a request that has just one.
-    pub async fn done(mut self) -> anyhow::Result<()> {
-        match self.next().await? {
+    /// Waits for the reply to a request that has exactly one.
+    pub async fn wait_done(mut self) -> anyhow::Result<()> {
+        match self.next_reply().await? {
             Some(Reply::Done) => Ok(()),
             Some(Reply::Failed(reason)) => anyhow::bail!(reason),
-            Some(Reply::Hello { .. } | Reply::Parts(_)) => {
-                anyhow::bail!("the supervisor gave an answer to another question")
+            Some(Reply::Hello { .. } | Reply::Statuses(_)) => {
+                anyhow::bail!("the supervisor sent an unexpected reply")
             }
-            None => anyhow::bail!("the supervisor ended before it answered; see ./dev logs supervisor"),
+            None => anyhow::bail!("the supervisor exited without a reply\nhint: run `./dev logs supervisor`"),
         }
     }
 }
 
-pub async fn send<T: Serialize>(stream: &mut UnixStream, message: &T) -> anyhow::Result<()> {
+pub async fn write_message<T: Serialize>(stream: &mut UnixStream, message: &T) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     stream.write_all(&line).await.context("writing to the supervisor's socket")
 }
 
-pub async fn receive(stream: &mut BufReader<&mut UnixStream>) -> anyhow::Result<Request> {
+pub async fn read_request(stream: &mut BufReader<&mut UnixStream>) -> anyhow::Result<Request> {
     let mut line = String::new();
     stream.read_line(&mut line).await?;
-    serde_json::from_str(&line).context("understanding a request")
+    serde_json::from_str(&line).context("parsing a request")
 }

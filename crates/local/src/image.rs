@@ -1,4 +1,4 @@
-//! Container images without a container engine: packed as OCI layouts in the cache, pushed into a cloud's registry.
+//! Container images without a container engine: packed as OCI layouts in the cache and pushed into the cluster's registry.
 
 mod base;
 mod pack;
@@ -8,57 +8,57 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::artifact::Executables;
+use crate::components::{Blueprint, REGISTRY_NAME};
 use crate::image::pack::Program;
-use crate::parts::{Blueprint, REGISTRY_NAME};
 use crate::process::run;
 use crate::progress::Progress;
 use crate::settings::Ports;
 
-/// What every pod's sandbox runs.
+/// Image of pod sandboxes.
 pub const PAUSE: &str = "odc/pause:1";
-/// What a dev server runs when nobody chose an image.
+/// Default image of dev servers.
 pub const DEV_BASE: &str = "odc/dev-base:bookworm";
 
-/// How pods name an image of ours. The port is part of it, and the same in every cloud with nodes.
+/// Returns the reference by which pods pull an image. The port is the same in every cluster with nodes.
 pub fn reference(name: &str) -> String {
     format!("{REGISTRY_NAME}:{}/{name}", Ports::WELL_KNOWN.registry)
 }
 
-/// Makes the images every cloud starts from, as far as they are not in the cache.
-pub async fn ensure_cached(executables: &Executables, progress: Progress) -> anyhow::Result<()> {
-    if !base::layout()?.exists() {
+/// Builds the images that every cluster needs, unless they are cached.
+pub async fn ensure_base_images(executables: &Executables, progress: Progress) -> anyhow::Result<()> {
+    if !base::layout_path()?.exists() {
         progress
-            .step("building the base image of dev servers (about a minute, once)", base::build(&base::layout()?))
+            .step("building the base image of dev servers (about 1 minute, once)", base::build(&base::layout_path()?))
             .await?;
     }
     let program = Program::new(&executables.pause, None)?;
-    let pause = pack::cached(&program)?;
+    let pause = pack::layout_path(&program)?;
     if !pause.exists() {
-        pack::binary(&program, &pause)?;
+        pack::pack_binary(&program, &pause)?;
     }
     Ok(())
 }
 
-/// The job `images`: puts the cached images into the cloud's registry.
-pub async fn push_cached(blueprint: &Blueprint) -> anyhow::Result<()> {
-    push(blueprint, &pack::cached(&Program::new(&blueprint.executables.pause, None)?)?, PAUSE).await?;
-    push(blueprint, &base::layout()?, DEV_BASE).await
+/// Runs the job `images`: pushes the base images into the cluster's registry.
+pub async fn push_base_images(blueprint: &Blueprint) -> anyhow::Result<()> {
+    push(blueprint, &pack::layout_path(&Program::new(&blueprint.executables.pause, None)?)?, PAUSE).await?;
+    push(blueprint, &base::layout_path()?, DEV_BASE).await
 }
 
-/// Every build packs to another image; the cache keeps this many of one name, the newest.
-const KEPT: usize = 5;
+/// Every build of an executable is another image. The cache keeps this many of each name.
+const MAX_CACHED_IMAGES: usize = 5;
 
-/// Packs a static executable, at a place in the image if that matters, and puts it into the cloud; gives the name pods use.
+/// Packs a static executable as an image, pushes it and returns the reference by which pods pull it.
 ///
-/// The tag is the content's own, so a changed binary is a changed reference and no node keeps an old one.
-pub async fn load_binary(blueprint: &Blueprint, binary: &Path, at: Option<&str>) -> anyhow::Result<String> {
-    let program = Program::new(binary, at)?;
-    let layout = pack::cached(&program)?;
+/// The tag is a hash of the content, so no node runs an outdated image from its cache.
+pub async fn load_binary(blueprint: &Blueprint, binary: &Path, path: Option<&str>) -> anyhow::Result<String> {
+    let program = Program::new(binary, path)?;
+    let layout = pack::layout_path(&program)?;
     if !layout.exists() {
-        pack::binary(&program, &layout)?;
-        forget_old(program.name())?;
+        pack::pack_binary(&program, &layout)?;
+        prune_cache(program.name())?;
     }
-    let tag = layout.extension().and_then(|tag| tag.to_str()).context("a packed image is named by its content")?;
+    let tag = layout.extension().and_then(|tag| tag.to_str()).context("the layout path ends with the tag")?;
     let name = format!("odc/{}:{tag}", program.name());
     push(blueprint, &layout, &name).await?;
     Ok(reference(&name))
@@ -67,9 +67,10 @@ pub async fn load_binary(blueprint: &Blueprint, binary: &Path, at: Option<&str>)
 async fn push(blueprint: &Blueprint, layout: &Path, name: &str) -> anyhow::Result<()> {
     let address = blueprint.registry_address();
     let target = format!("docker://{address}/{name}");
-    let wanted = pack::manifest_digest(layout)?;
-    let have = run("skopeo", &["inspect", "--no-tags", "--tls-verify=false", "--format", "{{.Digest}}", &target]).await;
-    if have.is_ok_and(|have| have.trim() == wanted) {
+    let digest = pack::manifest_digest(layout)?;
+    let pushed =
+        run("skopeo", &["inspect", "--no-tags", "--tls-verify=false", "--format", "{{.Digest}}", &target]).await;
+    if pushed.is_ok_and(|pushed| pushed.trim() == digest) {
         return Ok(());
     }
     run(
@@ -89,23 +90,23 @@ async fn push(blueprint: &Blueprint, layout: &Path, name: &str) -> anyhow::Resul
     Ok(())
 }
 
-fn forget_old(program: &str) -> anyhow::Result<()> {
+fn prune_cache(program: &str) -> anyhow::Result<()> {
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(cache()?)?.flatten().filter(|entry| entry.path().is_dir()) {
+    for entry in std::fs::read_dir(images_dir()?)?.flatten().filter(|entry| entry.path().is_dir()) {
         if entry.file_name().to_str().and_then(|name| name.rsplit_once('.')).is_some_and(|(name, _)| name == program) {
             all.push((entry.metadata()?.modified()?, entry.path()));
         }
     }
     all.sort();
-    for (_, old) in all.iter().rev().skip(KEPT) {
+    for (_, old) in all.iter().rev().skip(MAX_CACHED_IMAGES) {
         std::fs::remove_dir_all(old).with_context(|| format!("deleting {}", old.display()))?;
     }
     Ok(())
 }
 
-/// Where images are kept between clouds.
-fn cache() -> anyhow::Result<PathBuf> {
-    let directory = crate::artifact::cache()?.join("images");
-    std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
+/// Returns the directory of image layouts, shared by all clusters.
+fn images_dir() -> anyhow::Result<PathBuf> {
+    let directory = crate::artifact::cache_dir()?.join("images");
+    std::fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
     Ok(directory)
 }

@@ -1,4 +1,4 @@
-//! Where everything of one cloud lies: one directory, known names.
+//! Paths in the state directory of a cluster, and names of the host resources derived from it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use sha2::{Digest, Sha256};
 
 use crate::network::NodeIndex;
 
-/// The state directory of one cloud.
+/// The state directory of a cluster.
 #[derive(Clone, Debug)]
 pub struct Layout {
     root: PathBuf,
 }
 
 impl Layout {
-    /// `root` must be absolute: the processes we start have other working directories.
+    /// `root` must be absolute, because started processes have another working directory.
     pub fn new(root: PathBuf) -> Self {
         debug_assert!(root.is_absolute());
         Self { root }
@@ -24,14 +24,14 @@ impl Layout {
         &self.root
     }
 
-    /// Names what this cloud owns outside its directory (links, namespaces, cgroups, nft table).
-    pub fn id(&self) -> CloudId {
+    /// Returns the ID in the names of links, namespaces, cgroups and the nft table of this cluster.
+    pub fn id(&self) -> ClusterId {
         let hash = Sha256::digest(self.root.as_os_str().as_encoded_bytes());
-        CloudId(hash.iter().take(3).map(|byte| format!("{byte:02x}")).collect())
+        ClusterId(hash.iter().take(3).map(|byte| format!("{byte:02x}")).collect())
     }
 
     pub fn settings(&self) -> PathBuf {
-        self.root.join("cloud.json")
+        self.root.join("cluster.json")
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -42,12 +42,12 @@ impl Layout {
         self.root.join("supervisor.lock")
     }
 
-    /// Held by the one command that may change this cloud now.
-    pub fn turn(&self) -> PathBuf {
-        self.root.join("turn.lock")
+    /// Held by the command that is changing the cluster.
+    pub fn command_lock(&self) -> PathBuf {
+        self.root.join("command.lock")
     }
 
-    /// Records of running processes.
+    /// Directory of the records of running processes.
     pub fn run(&self) -> PathBuf {
         self.root.join("run")
     }
@@ -56,8 +56,8 @@ impl Layout {
         self.root.join("logs")
     }
 
-    pub fn log_of(&self, part: &str) -> PathBuf {
-        self.logs().join(format!("{part}.log"))
+    pub fn component_log(&self, component: &str) -> PathBuf {
+        self.logs().join(format!("{component}.log"))
     }
 
     pub fn audit_log(&self) -> PathBuf {
@@ -88,40 +88,40 @@ impl Layout {
         self.root.join("registry")
     }
 
-    /// `kubectl` and our own commands, to be put on `PATH`.
+    /// Directory with `kubectl`, `odc` and `devctl`, to be added to `PATH`.
     pub fn bin(&self) -> PathBuf {
         self.root.join("bin")
     }
 
-    /// The administrator's.
+    /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.root.join("kubeconfig")
     }
 
-    /// By which the demo user is let in.
+    /// Bearer token of the demo user.
     pub fn demo_token(&self) -> PathBuf {
         self.config().join("demo.token")
     }
 
-    pub fn kubeconfig_of(&self, who: &str) -> PathBuf {
-        self.config().join(format!("{who}.kubeconfig"))
+    pub fn component_kubeconfig(&self, component: &str) -> PathBuf {
+        self.config().join(format!("{component}.kubeconfig"))
     }
 
     pub fn node(&self, node: NodeIndex) -> PathBuf {
         self.root.join("nodes").join(node.to_string())
     }
 
-    /// What is bound over the node's own `/var/lib/kubelet`.
+    /// Bind-mounted at `/var/lib/kubelet` of the node.
     pub fn kubelet(&self, node: NodeIndex) -> PathBuf {
         self.node(node).join("kubelet")
     }
 
-    /// Holds the node's mount namespace. Its own mount point, so that it can be private.
+    /// Pins the node's mount namespace. Its parent is a private mount point.
     pub fn mount_namespace(&self, node: NodeIndex) -> PathBuf {
         self.node(node).join("ns/mnt")
     }
 
-    /// Where the node's device plugin listens, seen from the host.
+    /// Socket of the node's device plugin, as seen from the host.
     pub fn gpu_socket(&self, node: NodeIndex) -> PathBuf {
         self.kubelet(node).join("device-plugins/odc-nvidia.com_gpu.sock")
     }
@@ -130,22 +130,23 @@ impl Layout {
         self.node(node).join("run/containerd/containerd.sock")
     }
 
-    /// A GPU is ill while a file of its name lies here.
-    pub fn ill_gpus(&self, node: NodeIndex) -> PathBuf {
-        self.node(node).join("ill-gpus")
+    /// Directory of markers: a GPU is unhealthy while a file named after its ID exists here.
+    pub fn unhealthy_gpus(&self, node: NodeIndex) -> PathBuf {
+        self.node(node).join("unhealthy-gpus")
     }
 }
 
+/// Identifies a cluster on this machine: a hash of its state directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CloudId(String);
+pub struct ClusterId(String);
 
-impl CloudId {
-    /// A number below `choices` that differs between most clouds.
-    pub fn spread(&self, choices: usize) -> usize {
+impl ClusterId {
+    /// Maps the ID to an index below `choices`.
+    pub fn hash_index(&self, choices: usize) -> usize {
         usize::from_str_radix(&self.0, 16).unwrap_or_default() % choices.max(1)
     }
 
-    /// Link names may have 15 characters at most.
+    /// The kernel limits link names to 15 characters.
     pub fn bridge(&self) -> String {
         format!("odc{}", self.0)
     }
@@ -162,17 +163,17 @@ impl CloudId {
         format!("odc_{}", self.0)
     }
 
-    /// Below the root of every hierarchy.
+    /// Relative to the root of every hierarchy.
     pub fn cgroup(&self) -> PathBuf {
         PathBuf::from(format!("odc-{}", self.0))
     }
 
-    pub fn cgroup_of(&self, node: NodeIndex) -> PathBuf {
+    pub fn node_cgroup(&self, node: NodeIndex) -> PathBuf {
         self.cgroup().join(node.to_string())
     }
 }
 
-impl fmt::Display for CloudId {
+impl fmt::Display for ClusterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -184,7 +185,7 @@ mod tests {
     use crate::network::MAX_NODES;
 
     #[test]
-    fn link_names_fit_the_kernel() {
+    fn link_names_fit_the_kernel_limit() {
         let id = Layout::new("/var/lib/odc".into()).id();
         for node in NodeIndex::all(MAX_NODES) {
             assert!(id.link(node).len() <= 15, "{}", id.link(node));
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn two_directories_are_two_clouds() {
+    fn ids_of_different_directories_differ() {
         assert_ne!(Layout::new("/a".into()).id(), Layout::new("/b".into()).id());
     }
 }

@@ -1,28 +1,30 @@
-//! A whole ODC cloud on one machine: real Kubernetes with real nodes, PostgreSQL and an image registry, supervised.
+//! Runs a complete ODC installation on one machine: real Kubernetes with real nodes, PostgreSQL and an image registry,
+//! all under one supervisor.
 //!
-//! Each node is a network namespace with its own kubelet, containerd and kube-proxy. Nothing here knows what runs *in*
-//! the cluster: the roles of ODC are installed like on any other.
+//! Each node is a network namespace with its own kubelet, containerd and kube-proxy. This crate only provides the
+//! cluster: ODC itself is installed from the same manifests as on any other cluster.
 
 pub mod artifact;
-pub mod bound;
+mod backoff;
 pub mod cgroup;
 pub mod cluster;
 pub mod command;
+mod component;
+mod components;
 mod control;
 mod daemon;
-mod existing;
-mod file;
+pub mod ephemeral;
+pub mod error;
+mod external_cluster;
+mod fs;
 mod host;
 pub mod image;
-pub mod installation;
 pub mod layout;
 pub mod network;
-mod part;
-mod parts;
+pub mod odc_install;
 mod pki;
 mod preflight;
 mod probe;
-pub mod problem;
 pub mod process;
 pub mod progress;
 pub mod settings;

@@ -1,12 +1,12 @@
-//! The addresses of one cloud, all derived from one `10.x.0.0/16`.
+//! The address plan of a cluster, derived from one `10.x.0.0/16`.
 //!
 //! ```text
-//! 10.x.0.1          the host's end of the bridge: API server, registry, DNS, PostgreSQL
+//! 10.x.0.1          host side of the bridge: API server, registry, DNS, PostgreSQL
 //! 10.x.0.11 …       nodes
-//! 10.x.65.0/24 …    pods, one range per node
+//! 10.x.65.0/24 …    pods, one CIDR per node
 //! 10.x.128.0/17     Services
 //! ```
-//! A cloud without nodes needs no bridge and lives on loopback.
+//! A cluster without nodes needs no bridge and uses loopback.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,73 +14,73 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// More nodes than this do not fit the address plan (nor one machine).
+/// Limited by the address plan.
 pub const MAX_NODES: u8 = 32;
 
-/// The second octets a cloud may take when nobody named a network.
-pub const CANDIDATES: std::ops::RangeInclusive<u8> = 231..=250;
+/// Second octets of the networks to choose from without `--network`.
+pub const CANDIDATE_OCTETS: std::ops::RangeInclusive<u8> = 231..=250;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Network {
     /// Control plane only.
     Loopback,
-    /// `10.<octet>.0.0/16` on a bridge of our own.
+    /// `10.<octet>.0.0/16` on a bridge of the cluster.
     Bridge(u8),
 }
 
 impl Network {
-    /// Where the control plane listens.
-    pub fn host(self) -> Ipv4Addr {
+    /// Returns the address on which the control plane listens.
+    pub fn host_ip(self) -> Ipv4Addr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST,
             Self::Bridge(octet) => Ipv4Addr::new(10, octet, 0, 1),
         }
     }
 
-    pub fn node(self, node: NodeIndex) -> Ipv4Addr {
+    pub fn node_ip(self, node: NodeIndex) -> Ipv4Addr {
         Ipv4Addr::new(10, self.octet(), 0, 10 + node.0)
     }
 
-    pub fn pods_of(self, node: NodeIndex) -> Cidr {
+    pub fn node_pod_cidr(self, node: NodeIndex) -> Cidr {
         Cidr(Ipv4Addr::new(10, self.octet(), 64 + node.0, 0), 24)
     }
 
-    /// All pod ranges together.
-    pub fn pods(self) -> Cidr {
+    /// Returns the range that contains the pod CIDRs of all nodes.
+    pub fn pod_cidr(self) -> Cidr {
         Cidr(Ipv4Addr::new(10, self.octet(), 64, 0), 18)
     }
 
-    pub fn services(self) -> Cidr {
+    pub fn service_cidr(self) -> Cidr {
         Cidr(Ipv4Addr::new(10, self.octet(), 128, 0), 17)
     }
 
-    /// The Service `kubernetes`, by convention the first of the range.
-    pub fn kubernetes_service(self) -> Ipv4Addr {
+    /// Returns the address of the Service `kubernetes`, by convention the first of the range.
+    pub fn kubernetes_service_ip(self) -> Ipv4Addr {
         Ipv4Addr::new(10, self.octet(), 128, 1)
     }
 
-    pub fn dns_service(self) -> Ipv4Addr {
+    pub fn dns_service_ip(self) -> Ipv4Addr {
         Ipv4Addr::new(10, self.octet(), 128, 10)
     }
 
-    pub fn whole(self) -> Cidr {
+    pub fn cidr(self) -> Cidr {
         Cidr(Ipv4Addr::new(10, self.octet(), 0, 0), 16)
     }
 
     fn octet(self) -> u8 {
         match self {
-            // Services get addresses even where nothing can reach them; Kubernetes' usual range says "not routed".
+            // The API server requires a Service range even without nodes. Nothing routes to it.
             Self::Loopback => 96,
             Self::Bridge(octet) => octet,
         }
     }
 
-    /// True if a route or address the host already has lies in this network or around it.
+    /// Reports whether a route or address of the host overlaps with this network.
     pub fn overlaps(self, other: Cidr) -> bool {
-        let whole = self.whole();
-        let bits = whole.1.min(other.1);
-        bits > 0 && (u32::from(whole.0) >> (32 - bits)) == (u32::from(other.0) >> (32 - bits))
+        let own = self.cidr();
+        let bits = own.1.min(other.1);
+        bits > 0 && (u32::from(own.0) >> (32 - bits)) == (u32::from(other.0) >> (32 - bits))
     }
 }
 
@@ -88,7 +88,7 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Loopback => f.write_str("loopback"),
-            Self::Bridge(_) => self.whole().fmt(f),
+            Self::Bridge(_) => self.cidr().fmt(f),
         }
     }
 }
@@ -100,33 +100,33 @@ impl From<Network> for String {
 }
 
 impl TryFrom<String> for Network {
-    type Error = BadNetwork;
+    type Error = ParseNetworkError;
 
-    fn try_from(text: String) -> Result<Self, BadNetwork> {
+    fn try_from(text: String) -> Result<Self, ParseNetworkError> {
         text.parse()
     }
 }
 
 impl FromStr for Network {
-    type Err = BadNetwork;
+    type Err = ParseNetworkError;
 
-    fn from_str(text: &str) -> Result<Self, BadNetwork> {
+    fn from_str(text: &str) -> Result<Self, ParseNetworkError> {
         if text == "loopback" {
             return Ok(Self::Loopback);
         }
-        let cidr: Cidr = text.parse().map_err(|()| BadNetwork(text.into()))?;
+        let cidr: Cidr = text.parse().map_err(|()| ParseNetworkError(text.into()))?;
         match (cidr.0.octets(), cidr.1) {
             ([10, octet, 0, 0], 16) => Ok(Self::Bridge(octet)),
-            _ => Err(BadNetwork(text.into())),
+            _ => Err(ParseNetworkError(text.into())),
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a network for a local cloud: give a whole 10.x.0.0/16, such as 10.231.0.0/16")]
-pub struct BadNetwork(String);
+#[error("{0:?} is not a valid cluster network; expected 10.x.0.0/16, for example 10.231.0.0/16")]
+pub struct ParseNetworkError(String);
 
-/// Nodes are counted from 1 and named `n1`, `n2`, …
+/// Number of a node, starting at 1. The nodes are named `n1`, `n2`, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIndex(u8);
 
@@ -154,7 +154,7 @@ impl fmt::Display for Cidr {
 impl FromStr for Cidr {
     type Err = ();
 
-    /// A bare address counts as a range of one.
+    /// An address without a prefix length is a /32.
     fn from_str(text: &str) -> Result<Self, ()> {
         let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
         let bits = bits.parse().map_err(|_| ())?;
@@ -170,33 +170,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_reads_back_as_it_was_written() {
+    fn network_round_trips_through_text() {
         for network in [Network::Loopback, Network::Bridge(231)] {
             assert_eq!(network.to_string().parse(), Ok(network));
         }
     }
 
     #[test]
-    fn only_a_whole_sixteen_of_ten_is_a_network() {
+    fn only_ten_x_slash_sixteen_is_a_network() {
         for bad in ["10.231.0.0/24", "192.168.0.0/16", "10.1.2.0/16", "10.231.0.0", "fd00::/16", "", "10.999.0.0/16"] {
-            assert_eq!(bad.parse::<Network>(), Err(BadNetwork(bad.into())), "{bad}");
+            assert_eq!(bad.parse::<Network>(), Err(ParseNetworkError(bad.into())), "{bad}");
         }
     }
 
     #[test]
-    fn ranges_of_one_cloud_do_not_meet() {
+    fn pod_and_service_cidrs_are_disjoint() {
         let network = Network::Bridge(231);
-        let pods: Vec<_> = NodeIndex::all(MAX_NODES).map(|node| network.pods_of(node)).collect();
+        let pods: Vec<_> = NodeIndex::all(MAX_NODES).map(|node| network.node_pod_cidr(node)).collect();
         for (i, range) in pods.iter().enumerate() {
-            assert!(range.0.octets()[2] < 128, "pods reach into Services");
-            assert!(range.0.octets()[2] >= network.pods().0.octets()[2]);
+            assert!(range.0.octets()[2] < 128, "pod CIDR overlaps with the Service CIDR");
+            assert!(range.0.octets()[2] >= network.pod_cidr().0.octets()[2]);
             assert!(!pods[..i].contains(range));
         }
-        assert_eq!(network.node(NodeIndex(1)).to_string(), "10.231.0.11");
+        assert_eq!(network.node_ip(NodeIndex(1)).to_string(), "10.231.0.11");
     }
 
     #[test]
-    fn overlap_is_seen_from_both_sides() {
+    fn overlap_is_detected_for_larger_and_smaller_ranges() {
         let network = Network::Bridge(231);
         for (other, expect) in [
             ("10.231.4.0/24", true),

@@ -1,4 +1,4 @@
-//! Looks before anything is changed: is there the right, the room and the port?
+//! Checks of permissions, disk space and ports before `up` changes anything.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -6,25 +6,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
+use crate::components::Blueprint;
+use crate::error::Error;
 use crate::layout::Layout;
-use crate::parts::Blueprint;
-use crate::problem::Problem;
 use crate::process::{Process, Record};
-use crate::settings::Shape;
+use crate::settings::Mode;
 
 const GIB: u64 = 1 << 30;
-/// State of a fresh cloud with one node, with some air.
-const STATE_NEEDS: u64 = 3 * GIB;
-/// Go's module and build caches, and what comes out of them.
-const CACHE_NEEDS: u64 = 6 * GIB;
-/// How long a port without an owner may still be taken.
-const DYING: Duration = Duration::from_secs(5);
-/// The longest socket below the state directory must fit the kernel's 108 bytes.
-const LONGEST_DIRECTORY: usize = 50;
+/// State of a new cluster with one node, with a margin.
+const MIN_STATE_BYTES: u64 = 3 * GIB;
+/// Go's module and build caches, and the built executables.
+const MIN_CACHE_BYTES: u64 = 6 * GIB;
+/// How long the kernel may keep a port in use after its process was killed.
+const PORT_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+const PORT_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Keeps the longest socket path below the kernel's limit of 108 bytes.
+const MAX_STATE_DIR_LEN: usize = 50;
 
-pub fn check_root(shape: Shape) -> Result<(), Problem> {
-    if shape == Shape::Full && !rustix::process::geteuid().is_root() {
-        return Err(Problem::NotRoot);
+pub fn check_root(mode: Mode) -> Result<(), Error> {
+    if mode == Mode::Full && !rustix::process::geteuid().is_root() {
+        return Err(Error::NotRoot);
     }
     Ok(())
 }
@@ -32,93 +33,100 @@ pub fn check_root(shape: Shape) -> Result<(), Problem> {
 pub fn check_directory(layout: &Layout) -> anyhow::Result<()> {
     let length = layout.root().as_os_str().len();
     anyhow::ensure!(
-        length <= LONGEST_DIRECTORY,
-        "the state directory {} has {length} characters, and sockets in it may not have a path that long.\nUse a shorter one, of {LONGEST_DIRECTORY} at most: ODC_LOCAL_DIR=… ./dev up",
+        length <= MAX_STATE_DIR_LEN,
+        "the path of the state directory {} is too long for sockets: {length} characters, at most {MAX_STATE_DIR_LEN}\nhint: use a shorter one with `ODC_LOCAL_DIR=DIR ./dev up`",
         layout.root().display()
     );
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+@-".contains(byte);
+    // Scripts and configuration files of components contain the path unquoted or in single quotes.
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._+@-".contains(byte);
     anyhow::ensure!(
-        layout.root().as_os_str().as_encoded_bytes().iter().all(plain),
-        "the state directory {} has characters in its name that configuration files cannot hold.\nUse one of plain letters and digits: ODC_LOCAL_DIR=… ./dev up",
+        layout.root().as_os_str().as_encoded_bytes().iter().all(allowed),
+        "the path of the state directory {} contains unsupported characters\nhint: use one of plain letters and digits with `ODC_LOCAL_DIR=DIR ./dev up`",
         layout.root().display()
     );
-    std::fs::create_dir_all(layout.root()).with_context(|| format!("making {}", layout.root().display()))
+    std::fs::create_dir_all(layout.root()).with_context(|| format!("creating {}", layout.root().display()))
 }
 
-/// `built` tells whether the executables are there already.
+/// The cache is checked only if executables still have to be built.
 pub fn check_space(layout: &Layout, cache: &Path, built: bool) -> anyhow::Result<()> {
-    check_free(layout.root(), STATE_NEEDS)?;
+    check_free_space(layout.root(), MIN_STATE_BYTES)?;
     if !built {
-        std::fs::create_dir_all(cache).with_context(|| format!("making {}", cache.display()))?;
-        check_free(cache, CACHE_NEEDS)?;
+        std::fs::create_dir_all(cache).with_context(|| format!("creating {}", cache.display()))?;
+        check_free_space(cache, MIN_CACHE_BYTES)?;
     }
     Ok(())
 }
 
-fn check_free(directory: &Path, needed: u64) -> anyhow::Result<()> {
-    let facts = rustix::fs::statvfs(directory).with_context(|| format!("looking at {}", directory.display()))?;
-    let free = facts.f_bavail.saturating_mul(facts.f_frsize);
-    if free < needed {
-        return Err(
-            Problem::NoSpace { directory: directory.into(), free: gibibytes(free), needed: gibibytes(needed) }.into()
-        );
+fn check_free_space(directory: &Path, required: u64) -> anyhow::Result<()> {
+    let stat =
+        rustix::fs::statvfs(directory).with_context(|| format!("reading free space of {}", directory.display()))?;
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if free < required {
+        return Err(Error::NoSpace {
+            directory: directory.into(),
+            free: format_gib(free),
+            required: format_gib(required),
+        }
+        .into());
     }
     Ok(())
 }
 
-fn gibibytes(bytes: u64) -> String {
+fn format_gib(bytes: u64) -> String {
     let tenths = bytes / (GIB / 10);
     format!("{}.{} GiB", tenths / 10, tenths % 10)
 }
 
-/// Ports of parts that do not run yet must be free.
-pub async fn check_ports(blueprint: &Blueprint) -> Result<(), Problem> {
-    let (host, ports) = (blueprint.settings.network.host(), &blueprint.settings.ports);
-    let wanted = [
-        ("etcd", ports.etcd),
-        ("apiserver", ports.api),
-        ("controller-manager", ports.controller_manager),
-        ("scheduler", ports.scheduler),
-        ("dns", ports.dns),
-        ("registry", ports.registry),
-        ("postgres", ports.postgres),
+/// Checks that the ports of components that are not running are free.
+pub async fn check_ports(blueprint: &Blueprint) -> Result<(), Error> {
+    let (host, settings) = (blueprint.settings.network.host_ip(), &blueprint.settings.ports);
+    let ports = [
+        ("etcd", settings.etcd),
+        ("apiserver", settings.api),
+        ("controller-manager", settings.controller_manager),
+        ("scheduler", settings.scheduler),
+        ("dns", settings.dns),
+        ("registry", settings.registry),
+        ("postgres", settings.postgres),
     ];
-    let planned = blueprint.parts();
-    for (part, port) in wanted.into_iter().filter(|(name, _)| planned.iter().any(|part| part.name == *name)) {
-        let runs = Record::load(&blueprint.layout.run(), part).is_some_and(|record| Process::adopt(&record).is_some());
-        if !runs {
-            check_port(part, host, port).await?;
+    let components = blueprint.components();
+    for (name, port) in ports.into_iter().filter(|(name, _)| components.iter().any(|component| component.name == *name))
+    {
+        let running =
+            Record::load(&blueprint.layout.run(), name).is_some_and(|record| Process::adopt(&record).is_some());
+        if !running {
+            check_port(name, host, port).await?;
         }
     }
     Ok(())
 }
 
-async fn check_port(user: &str, host: Ipv4Addr, port: u16) -> Result<(), Problem> {
-    let deadline = Instant::now() + DYING;
+async fn check_port(component: &str, host: Ipv4Addr, port: u16) -> Result<(), Error> {
+    let deadline = Instant::now() + PORT_RELEASE_TIMEOUT;
     while TcpListener::bind((host, port)).is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse) {
-        let by = listener(host, port);
-        if by.is_some() || Instant::now() > deadline {
-            let by = by.unwrap_or_else(|| "another program".into());
-            return Err(Problem::PortTaken { part: user.into(), address: host.to_string(), port, by });
+        let owner = find_listener(host, port);
+        if owner.is_some() || Instant::now() > deadline {
+            let owner = owner.unwrap_or_else(|| "another program".into());
+            return Err(Error::PortInUse { component: component.into(), address: host.to_string(), port, owner });
         }
-        // Nobody has it any more: a process that was killed takes a moment to let go.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // No process listens any more; wait until the kernel has released the port.
+        tokio::time::sleep(PORT_POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-/// Who listens there: found by the socket's inode among all processes' open files.
-fn listener(address: Ipv4Addr, port: u16) -> Option<String> {
+/// Returns the process that listens on a port, found by the socket's inode in the open files of all processes.
+fn find_listener(address: Ipv4Addr, port: u16) -> Option<String> {
     let local = |ip: Ipv4Addr| format!("{:08X}:{port:04X}", u32::from_le_bytes(ip.octets()));
-    let (here, anywhere) = (local(address), local(Ipv4Addr::UNSPECIFIED));
+    let (own, any) = (local(address), local(Ipv4Addr::UNSPECIFIED));
     let mut inodes = Vec::new();
-    for (table, anywhere) in [("/proc/net/tcp", anywhere), ("/proc/net/tcp6", format!("{:032X}:{port:04X}", 0))] {
+    for (table, any) in [("/proc/net/tcp", any), ("/proc/net/tcp6", format!("{:032X}:{port:04X}", 0))] {
         let text = std::fs::read_to_string(table).unwrap_or_default();
         inodes.extend(text.lines().skip(1).filter_map(|line| {
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            let listens =
-                fields.get(3) == Some(&"0A") && fields.get(1).is_some_and(|at| *at == here || *at == anywhere);
-            listens.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]"))).flatten()
+            let is_listener =
+                fields.get(3) == Some(&"0A") && fields.get(1).is_some_and(|local| *local == own || *local == any);
+            is_listener.then(|| fields.get(9).map(|inode| format!("socket:[{inode}]"))).flatten()
         }));
     }
     for entry in std::fs::read_dir("/proc").ok()?.flatten() {
@@ -128,10 +136,10 @@ fn listener(address: Ipv4Addr, port: u16) -> Option<String> {
             continue;
         };
         let files = std::fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
-        let holds = files
+        let owns_socket = files
             .filter_map(|file| std::fs::read_link(file.path()).ok())
             .any(|target| inodes.iter().any(|inode| target.as_os_str() == inode.as_str()));
-        if holds {
+        if owns_socket {
             let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
             return Some(format!("{} (process {pid})", name.trim()));
         }
@@ -144,20 +152,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_on_a_taken_port_is_named() {
-        let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let by = listener(Ipv4Addr::LOCALHOST, held.local_addr().unwrap().port()).unwrap();
-        assert!(by.ends_with(&format!("(process {})", std::process::id())), "{by}");
+    fn listener_is_found_by_port() {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let owner = find_listener(Ipv4Addr::LOCALHOST, socket.local_addr().unwrap().port()).unwrap();
+        assert!(owner.ends_with(&format!("(process {})", std::process::id())), "{owner}");
     }
 
     #[test]
-    fn sizes_are_readable() {
-        assert_eq!(gibibytes(3 * GIB + GIB / 2), "3.5 GiB");
+    fn sizes_are_formatted_in_gib() {
+        assert_eq!(format_gib(3 * GIB + GIB / 2), "3.5 GiB");
     }
 
     #[test]
-    fn sockets_fit_in_the_longest_directory() {
-        let layout = Layout::new(format!("/{}", "x".repeat(LONGEST_DIRECTORY - 1)).into());
+    fn sockets_in_the_longest_directory_fit_the_kernel_limit() {
+        let layout = Layout::new(format!("/{}", "x".repeat(MAX_STATE_DIR_LEN - 1)).into());
         let node = crate::network::NodeIndex::all(crate::network::MAX_NODES).last().unwrap();
         for socket in [layout.socket(), layout.gpu_socket(node), layout.containerd_socket(node)] {
             assert!(socket.as_os_str().len() <= 107, "{}", socket.display());
@@ -165,17 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_are_refused() {
-        for odd in ["/tmp/with space", "/tmp/with,comma", "/tmp/with:colon", "/tmp/quo\"te", "/tmp/ünder"] {
+    fn directories_with_special_characters_are_rejected() {
+        for path in ["/tmp/with space", "/tmp/with,comma", "/tmp/with:colon", "/tmp/quo\"te", "/tmp/ünder"] {
             assert!(
-                check_directory(&Layout::new(odd.into())).unwrap_err().to_string().contains("plain letters"),
-                "{odd}"
+                check_directory(&Layout::new(path.into())).unwrap_err().to_string().contains("plain letters"),
+                "{path}"
             );
         }
     }
 
     #[test]
-    fn a_directory_too_long_for_sockets_is_refused() {
+    fn directories_too_long_for_sockets_are_rejected() {
         let layout = Layout::new(format!("/tmp/{}", "x".repeat(80)).into());
         assert!(check_directory(&layout).unwrap_err().to_string().contains("ODC_LOCAL_DIR"));
         assert!(!layout.root().exists());

@@ -1,4 +1,4 @@
-//! Asks a part whether it is ready. One question, one answer; the supervisor asks again.
+//! Single-shot readiness probe; the supervisor retries.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,39 +6,38 @@ use std::time::Duration;
 use anyhow::Context as _;
 use kube::client::ClientBuilder;
 
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
 #[derive(Clone, Debug)]
 pub enum Probe {
-    /// Answers 200 here, over TLS if an authority is named.
-    Http { url: String, authority: Option<PathBuf> },
-    /// Accepts connections on this socket.
+    /// Expects a successful response; uses TLS with this certificate authority if there is one.
+    Http { url: String, ca: Option<PathBuf> },
+    /// Expects a Unix socket that accepts connections.
     Unix(PathBuf),
-    /// This command ends well.
+    /// Expects the command to exit with code 0.
     Command(Vec<String>),
 }
 
-/// A question not answered by then counts as "no".
-const LIMIT: Duration = Duration::from_secs(3);
-
 impl Probe {
     pub fn http(url: impl Into<String>) -> Self {
-        Self::Http { url: url.into(), authority: None }
+        Self::Http { url: url.into(), ca: None }
     }
 
-    pub fn https(url: impl Into<String>, authority: PathBuf) -> Self {
-        Self::Http { url: url.into(), authority: Some(authority) }
+    pub fn https(url: impl Into<String>, ca: PathBuf) -> Self {
+        Self::Http { url: url.into(), ca: Some(ca) }
     }
 
-    /// The error says why not, for people.
-    pub async fn ask(&self) -> anyhow::Result<()> {
-        tokio::time::timeout(LIMIT, self.ask_once()).await.context("no answer")?
+    /// Probes once. The error is the reason shown in `odc local status`.
+    pub async fn check(&self) -> anyhow::Result<()> {
+        tokio::time::timeout(PROBE_TIMEOUT, self.check_without_timeout()).await.context("probe timed out")?
     }
 
-    async fn ask_once(&self) -> anyhow::Result<()> {
+    async fn check_without_timeout(&self) -> anyhow::Result<()> {
         match self {
-            Self::Http { url, authority } => http_ok(url, authority.clone()).await,
+            Self::Http { url, ca } => check_http(url, ca.clone()).await,
             Self::Unix(path) => tokio::net::UnixStream::connect(path).await.map(drop).context("not listening yet"),
-            Self::Command(words) => {
-                let (program, arguments) = words.split_first().context("an empty probe")?;
+            Self::Command(command) => {
+                let (program, arguments) = command.split_first().context("empty probe command")?;
                 let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
                 crate::process::run(program, &arguments).await.map(drop)
             }
@@ -46,24 +45,24 @@ impl Probe {
     }
 }
 
-async fn http_ok(url: &str, authority: Option<PathBuf>) -> anyhow::Result<()> {
-    let uri: http::Uri = url.parse().with_context(|| format!("reading the address {url}"))?;
+async fn check_http(url: &str, ca: Option<PathBuf>) -> anyhow::Result<()> {
+    let uri: http::Uri = url.parse().with_context(|| format!("parsing the URL {url}"))?;
     let path = uri.path().to_owned();
     let mut config = kube::Config::new(uri);
     config.cluster_url = config.cluster_url.to_string().trim_end_matches(&path).parse()?;
-    config.root_cert_file = authority;
+    config.root_cert_file = ca;
     config.default_retry = false;
     let client = ClientBuilder::try_from(config)?.build();
     let request = http::Request::get(path).body(Vec::new())?;
-    client.request_text(request).await.map(drop).map_err(short)
+    client.request_text(request).await.map(drop).map_err(summarize)
 }
 
-/// The reason without the transport's inner layers.
-fn short(error: kube::Error) -> anyhow::Error {
+/// Reduces the error to one line without the layers of the transport.
+fn summarize(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => {
-            anyhow::anyhow!("answers {}: {}", status.code, status.message.lines().next().unwrap_or_default())
+            anyhow::anyhow!("status {}: {}", status.code, status.message.lines().next().unwrap_or_default())
         }
-        other => anyhow::anyhow!("not answering yet").context(other.to_string()),
+        other => anyhow::anyhow!("not responding yet").context(other.to_string()),
     }
 }

@@ -1,27 +1,26 @@
-//! One process we started, in this life or an earlier one.
+//! A process started by this supervisor or an earlier one.
 //!
-//! Held by a pidfd, so a reused process id is never mistaken for it, and a process started by a supervisor that is
-//! long gone is watched exactly like a child.
+//! It is referred to by a pidfd, so a reused process ID is never mistaken for it, and a process that is not a child can
+//! be waited for like one.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use crate::part::{Ending, Part};
+use crate::component::{Component, StopSignal};
 
-/// Names the part in the environment of its process; the log tells one cloud's part from another's.
-const MARK: &str = "ODC_PART";
+/// Environment variable that identifies the process of a component. The log path distinguishes clusters.
+const MARKER_ENV: &str = "ODC_COMPONENT";
 
-fn mark(part: &Part, log: &Path) -> String {
-    format!("{}@{}", part.name, log.display())
+fn marker(component: &Component, log: &Path) -> String {
+    format!("{}@{}", component.name, log.display())
 }
 
 #[derive(Debug)]
@@ -30,7 +29,7 @@ pub struct Process {
     handle: AsyncFd<OwnedFd>,
 }
 
-/// How it ended. An adopted process is not our child, so the kernel does not tell us.
+/// How a process exited. Unknown for adopted processes, which are not children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Code(i32),
@@ -43,35 +42,36 @@ impl std::fmt::Display for Exit {
         match self {
             Self::Code(code) => write!(f, "exit code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
-            Self::Unknown => f.write_str("ended"),
+            Self::Unknown => f.write_str("unknown status"),
         }
     }
 }
 
-/// What is written down about a running part, enough for a later supervisor or `down` to find it and end it in order.
+/// Persisted description of a running component, from which a later supervisor or `down` adopts or stops it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Record {
     pub name: String,
     pub pid: i32,
-    /// With the boot id this tells the process from any other that ever had its number.
+    /// With the boot ID, distinguishes the process from every other with the same process ID.
     started_ticks: u64,
     boot: String,
-    /// Of the part as it was started; another one means: restart.
+    /// Of the component as it was started. A different one requires a restart.
     pub fingerprint: String,
-    pub needs: Vec<String>,
-    pub ending: Ending,
+    pub depends_on: Vec<String>,
+    pub stop_signal: StopSignal,
 }
 
 impl Process {
-    /// Starts the part, its output appended to `log`.
-    pub fn start(part: &Part, log: &Path) -> anyhow::Result<Self> {
-        for file in &part.files {
+    /// Starts the component and appends its output to `log`.
+    pub fn start(component: &Component, log: &Path) -> anyhow::Result<Self> {
+        for file in &component.files {
             file.write()?;
         }
-        let words: Vec<_> = part.wrapper.iter().chain(&part.command).collect();
-        let (program, arguments) = words.split_first().context("a part needs a command")?;
+        let command: Vec<_> = component.wrapper.iter().chain(&component.command).collect();
+        let (program, arguments) = command.split_first().context("a component has a command")?;
         if let Some(directory) = log.parent() {
-            std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+            std::fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
         }
         let output = File::options()
             .create(true)
@@ -80,9 +80,9 @@ impl Process {
             .with_context(|| format!("opening {}", log.display()))?;
         let child = Command::new(program)
             .args(arguments)
-            .env(MARK, mark(part, log))
-            .envs(part.environment.iter().map(|(name, value)| (name, value)))
-            // These would change what a component does behind our back.
+            .env(MARKER_ENV, marker(component, log))
+            .envs(component.environment.iter().map(|(name, value)| (name, value)))
+            // These would change the behavior of a component.
             .env_remove("KUBECONFIG")
             .env_remove("NOTIFY_SOCKET")
             .current_dir("/")
@@ -90,49 +90,50 @@ impl Process {
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
-            .with_context(|| format!("starting {} ({})", part.name, program.display()))?;
+            .with_context(|| format!("starting {} ({})", component.name, program.display()))?;
         let pid = Pid::from_child(&child);
-        let process = Self::hold(pid)?;
-        if let Some(cgroup) = &part.cgroup {
-            cgroup.enter(pid).with_context(|| format!("putting {} into its cgroup", part.name))?;
+        let process = Self::open(pid)?;
+        if let Some(cgroup) = &component.cgroup {
+            cgroup.enter(pid).with_context(|| format!("moving {} into its cgroup", component.name))?;
         }
         Ok(process)
     }
 
-    /// Ends what was started as this part and never written down: a supervisor killed between the two left it.
-    pub async fn end_strays(part: &Part, log: &Path) -> anyhow::Result<()> {
-        let wanted = format!("{MARK}={}", mark(part, log)).into_bytes();
-        // The shims of a runtime carry its environment too, but are other programs and live on.
-        let command: Vec<u8> = part.command.iter().flat_map(|word| [word.as_encoded_bytes(), b"\0"].concat()).collect();
+    /// Kills processes of this component without a record, left by a supervisor that was killed between start and record.
+    pub async fn kill_orphans(component: &Component, log: &Path) -> anyhow::Result<()> {
+        let marker = format!("{MARKER_ENV}={}", marker(component, log)).into_bytes();
+        // Compare the command line too: containerd shims inherit the environment but must survive.
+        let command: Vec<u8> =
+            component.command.iter().flat_map(|argument| [argument.as_encoded_bytes(), b"\0"].concat()).collect();
         for entry in std::fs::read_dir("/proc").context("reading /proc")?.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else {
                 continue;
             };
             let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
-            if read("cmdline") == command && read("environ").split(|byte| *byte == 0).any(|variable| variable == wanted)
+            if read("cmdline") == command && read("environ").split(|byte| *byte == 0).any(|variable| variable == marker)
             {
-                // It may end by itself while we look.
-                if let Ok(stray) = Self::hold(pid) {
-                    stray.signal(Signal::KILL)?;
-                    stray.ended().await;
+                // It may have exited since.
+                if let Ok(orphan) = Self::open(pid) {
+                    orphan.signal(Signal::KILL)?;
+                    orphan.wait().await;
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes over what `record` speaks of, if it still runs.
+    /// Returns the recorded process if it is still running.
     pub fn adopt(record: &Record) -> Option<Self> {
-        let process = Self::hold(Pid::from_raw(record.pid)?).ok()?;
-        // Checked after the pidfd is open: from here on the number cannot be reused unseen.
+        let process = Self::open(Pid::from_raw(record.pid)?).ok()?;
+        // Check after opening the pidfd, which from then on refers to one process only.
         (boot_id().ok()? == record.boot && started_ticks(record.pid).ok()? == record.started_ticks).then_some(process)
     }
 
-    fn hold(pid: Pid) -> io::Result<Self> {
+    fn open(pid: Pid) -> io::Result<Self> {
         let handle = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
         #[expect(
             deprecated,
-            reason = "its successor is unsafe for handles that change theirs; an OwnedFd keeps its own"
+            reason = "the replacement is unsafe because a handle may change its descriptor; an OwnedFd does not"
         )]
         let handle = AsyncFd::with_interest(handle, tokio::io::Interest::READABLE)?;
         Ok(Self { pid, handle })
@@ -142,23 +143,23 @@ impl Process {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Nothing if it has ended already.
-    pub fn record(&self, part: &Part) -> anyhow::Result<Option<Record>> {
+    /// Returns `None` if the process has already exited.
+    pub fn record(&self, component: &Component) -> anyhow::Result<Option<Record>> {
         let Ok(started_ticks) = started_ticks(self.pid()) else { return Ok(None) };
         Ok(Some(Record {
-            name: part.name.clone(),
+            name: component.name.clone(),
             pid: self.pid(),
             started_ticks,
             boot: boot_id()?,
-            fingerprint: part.fingerprint(),
-            needs: part.needs.clone(),
-            ending: part.ending,
+            fingerprint: component.fingerprint(),
+            depends_on: component.depends_on.clone(),
+            stop_signal: component.stop_signal,
         }))
     }
 
-    /// Waits for its end. Cancel safe.
-    pub async fn ended(&self) -> Exit {
-        // A pidfd becomes readable when the process ends and stays so; an error here would mean the same.
+    /// Waits until the process exits. Cancel safe.
+    pub async fn wait(&self) -> Exit {
+        // A pidfd becomes and stays readable when the process exits. An error means that it has exited, too.
         let _ = self.handle.readable().await;
         match waitid(WaitId::PidFd(self.handle.get_ref().as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
             Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
@@ -177,14 +178,14 @@ impl Process {
         }
     }
 
-    /// Asks it to end, and after the grace makes it.
-    pub async fn end(&self, ending: Ending) -> io::Result<Exit> {
-        self.signal(ending.signal())?;
-        if let Ok(exit) = tokio::time::timeout(ending.grace(), self.ended()).await {
+    /// Sends the stop signal, and SIGKILL after the grace period.
+    pub async fn stop(&self, stop_signal: StopSignal) -> io::Result<Exit> {
+        self.signal(stop_signal.signal())?;
+        if let Ok(exit) = tokio::time::timeout(stop_signal.grace_period(), self.wait()).await {
             return Ok(exit);
         }
         self.signal(Signal::KILL)?;
-        Ok(self.ended().await)
+        Ok(self.wait().await)
     }
 }
 
@@ -194,40 +195,47 @@ impl Record {
     }
 
     pub fn store(&self, directory: &Path) -> anyhow::Result<()> {
-        crate::file::write(&Self::path(directory, &self.name), serde_json::to_vec(self)?, 0o644)
+        crate::fs::write_atomic(&Self::path(directory, &self.name), serde_json::to_vec(self)?, 0o644)
     }
 
     pub fn load(directory: &Path, name: &str) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(Self::path(directory, name)).ok()?).ok()
     }
 
-    /// All records in the directory. A file that cannot be read is from an interrupted start and speaks of nothing.
+    /// Returns all records in the directory. Unreadable files are left from an interrupted start and skipped.
     pub fn load_all(directory: &Path) -> Vec<Self> {
         let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
         entries.filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.ok()?.path()).ok()?).ok()).collect()
     }
 
-    /// When it was started, by the wall clock, to the second.
+    /// Returns the start time of the process with a precision of one second.
     pub fn started_at(&self) -> anyhow::Result<jiff::Timestamp> {
         let stat = std::fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
         let boot = stat.lines().find_map(|line| line.strip_prefix("btime ")).context("no boot time in /proc/stat")?;
-        let since = self.started_ticks / rustix::param::clock_ticks_per_second();
-        Ok(jiff::Timestamp::from_second(boot.trim().parse::<i64>()? + i64::try_from(since)?)?)
+        let since_boot = self.started_ticks / rustix::param::clock_ticks_per_second();
+        Ok(jiff::Timestamp::from_second(boot.trim().parse::<i64>()? + i64::try_from(since_boot)?)?)
     }
 
     pub fn remove(directory: &Path, name: &str) {
-        // Already gone is as good.
+        // It may already be removed.
         let _ = std::fs::remove_file(Self::path(directory, name));
     }
 }
 
-/// Runs a command to its end and gives its standard output; a failure says what was run and what it said.
+/// Returns the resident memory of a process in bytes, without its children.
+pub fn resident_memory(pid: u32) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("/proc/PID/status has VmRSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? << 10)
+}
+
+/// Runs a command and returns its standard output. The error contains the command and its standard error.
 pub async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output =
         tokio::process::Command::new(program).args(arguments).stdin(Stdio::null()).kill_on_drop(true).output().await;
     let output = match output {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(crate::problem::Problem::NoCommand { command: program.into() }.into());
+            return Err(crate::error::Error::CommandNotFound { command: program.into() }.into());
         }
         other => other.with_context(|| format!("running {program}"))?,
     };
@@ -242,80 +250,64 @@ pub async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 fn boot_id() -> anyhow::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").context("reading the boot id")?.trim().into())
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").context("reading the boot ID")?.trim().into())
 }
 
-/// When it was started, in clock ticks since boot: field 22 of `/proc/PID/stat`.
+/// Returns the start time in clock ticks since boot, field 22 of `/proc/PID/stat`.
 fn started_ticks(pid: i32) -> anyhow::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name in parentheses may hold anything; what follows the last one is plain.
+    // The name in parentheses may itself contain parentheses, so split at the last one.
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let mut fields = after_name.split_ascii_whitespace();
-    anyhow::ensure!(fields.next() != Some("Z"), "process {pid} has ended");
-    Ok(fields.nth(18).context("a short /proc/PID/stat")?.parse()?)
-}
-
-/// How long something has been going on, as people write it.
-pub fn elapsed(duration: Duration) -> String {
-    match duration.as_secs() {
-        0..60 => format!("{:.1} s", duration.as_secs_f64()),
-        seconds @ 60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        seconds => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
-    }
+    anyhow::ensure!(fields.next() != Some("Z"), "process {pid} has exited");
+    Ok(fields.nth(18).context("/proc/PID/stat has too few fields")?.parse()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sleeper(command: &[&str]) -> Part {
-        Part::new("sleeper").command(command.iter().copied())
+    fn sleeper(command: &[&str]) -> Component {
+        Component::new("sleeper").command(command.iter().copied())
     }
 
     #[tokio::test]
-    async fn a_process_is_adopted_by_its_record_and_its_end_is_seen() {
+    async fn recorded_process_is_adopted_and_its_exit_is_reported() {
         let directory = tempfile::tempdir().unwrap();
-        let part = sleeper(&["sleep", "60"]);
-        let started = Process::start(&part, &directory.path().join("log")).unwrap();
-        started.record(&part).unwrap().unwrap().store(directory.path()).unwrap();
+        let component = sleeper(&["sleep", "60"]);
+        let started = Process::start(&component, &directory.path().join("log")).unwrap();
+        started.record(&component).unwrap().unwrap().store(directory.path()).unwrap();
 
         let record = Record::load(directory.path(), "sleeper").unwrap();
-        let adopted = Process::adopt(&record).expect("it runs");
+        let adopted = Process::adopt(&record).expect("the process is running");
         assert_eq!(adopted.pid(), started.pid());
         started.signal(Signal::KILL).unwrap();
-        assert_eq!(started.ended().await, Exit::Signal(9));
-        assert_eq!(adopted.ended().await, Exit::Unknown);
+        assert_eq!(started.wait().await, Exit::Signal(9));
+        assert_eq!(adopted.wait().await, Exit::Unknown);
         assert!(Process::adopt(&record).is_none());
     }
 
     #[tokio::test]
-    async fn a_reused_number_or_another_boot_is_not_adopted() {
+    async fn process_with_other_start_time_or_boot_id_is_not_adopted() {
         let directory = tempfile::tempdir().unwrap();
-        let part = sleeper(&["sleep", "60"]);
-        let process = Process::start(&part, &directory.path().join("log")).unwrap();
-        let record = process.record(&part).unwrap().unwrap();
+        let component = sleeper(&["sleep", "60"]);
+        let process = Process::start(&component, &directory.path().join("log")).unwrap();
+        let record = process.record(&component).unwrap().unwrap();
         assert!(Process::adopt(&Record { started_ticks: record.started_ticks + 1, ..record.clone() }).is_none());
         assert!(Process::adopt(&Record { boot: "an earlier one".into(), ..record }).is_none());
-        process.end(part.ending).await.unwrap();
+        process.stop(component.stop_signal).await.unwrap();
     }
 
     #[tokio::test]
-    async fn what_ignores_the_signal_is_killed_after_the_grace() {
+    async fn process_ignoring_the_stop_signal_is_killed_after_the_grace_period() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
-        let part = sleeper(&["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
-            .ending(Ending::Terminate { seconds: 0 });
-        let process = Process::start(&part, &log).unwrap();
+        let component = sleeper(&["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
+            .stop_signal(StopSignal::Terminate { seconds: 0 });
+        let process = Process::start(&component, &log).unwrap();
         while !std::fs::read_to_string(&log).unwrap().contains("ready") {
             tokio::task::yield_now().await;
         }
-        assert_eq!(process.end(part.ending).await.unwrap(), Exit::Signal(9));
-    }
-
-    #[test]
-    fn elapsed_time_is_readable() {
-        for (seconds, text) in [(3, "3.0 s"), (61, "1 min 01 s"), (7260, "2 h 01 min")] {
-            assert_eq!(elapsed(Duration::from_secs(seconds)), text);
-        }
+        assert_eq!(process.stop(component.stop_signal).await.unwrap(), Exit::Signal(9));
     }
 }

@@ -1,14 +1,14 @@
-//! Tells a person what is going on and how long it has taken: a live line on a terminal, plain lines elsewhere.
+//! Progress output on stderr: a spinner on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use odc_api::duration::format_seconds;
 
-use crate::process::elapsed;
-
-/// How often a log that nobody watches live is told that something still goes on.
-const STILL: Duration = Duration::from_secs(30);
+/// Interval at which a step still in progress is printed again when stderr is not a terminal.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -21,22 +21,22 @@ impl Progress {
         Self { live: std::io::stderr().is_terminal() && !dumb }
     }
 
-    pub fn say(self, text: &str) {
-        // A closed terminal is no reason to stop what is being done.
+    pub fn print(self, text: &str) {
+        // Ignore write errors: a closed terminal must not stop the operation.
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
 
-    /// Shows `what` while `work` goes on, then how long it took.
-    pub async fn step<T>(self, what: &str, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-        self.step_with(what, work, String::new).await
+    /// Shows `title` while `work` is in progress, then its duration.
+    pub async fn step<T>(self, title: &str, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+        self.step_with(title, work, String::new).await
     }
 
-    /// Like [`Progress::step`], with a note that may change on the way.
+    /// Like [`Progress::step`], with a detail that may change while `work` is in progress.
     pub async fn step_with<T>(
         self,
-        what: &str,
+        title: &str,
         work: impl Future<Output = anyhow::Result<T>>,
-        note: impl Fn() -> String,
+        detail: impl Fn() -> String,
     ) -> anyhow::Result<T> {
         let started = Instant::now();
         let bar = if self.live {
@@ -44,29 +44,29 @@ impl Progress {
                 ProgressStyle::with_template("  {spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
             ProgressBar::new_spinner().with_style(style)
         } else {
-            self.say(&format!("  … {what}"));
+            self.print(&format!("  … {title}"));
             ProgressBar::hidden()
         };
-        let mut tick = tokio::time::interval(if self.live { Duration::from_millis(100) } else { STILL });
+        let mut tick = tokio::time::interval(if self.live { SPINNER_INTERVAL } else { REPORT_INTERVAL });
         tick.tick().await;
         tokio::pin!(work);
         let result = loop {
             tokio::select! {
                 result = &mut work => break result,
                 _ = tick.tick() => {
-                    let text = line(what, &note(), started.elapsed());
+                    let text = line(title, &detail(), started.elapsed());
                     if self.live {
                         bar.set_message(text);
                         bar.tick();
                     } else {
-                        self.say(&format!("  … {text}"));
+                        self.print(&format!("  … {text}"));
                     }
                 }
             }
         };
         bar.finish_and_clear();
         let mark = if result.is_ok() { '✓' } else { '✗' };
-        self.say(&format!("  {mark} {}", line(what, "", started.elapsed())));
+        self.print(&format!("  {mark} {}", line(title, "", started.elapsed())));
         result
     }
 }
@@ -77,7 +77,7 @@ impl Default for Progress {
     }
 }
 
-fn line(what: &str, note: &str, time: Duration) -> String {
-    let note = if note.is_empty() { String::new() } else { format!(": {note}") };
-    format!("{what}{note} ({})", elapsed(time))
+fn line(title: &str, detail: &str, elapsed: Duration) -> String {
+    let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    format!("{title}{detail} ({})", format_seconds(elapsed.as_secs()))
 }

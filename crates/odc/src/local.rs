@@ -1,118 +1,142 @@
-//! `odc local`: what was typed, handed to `odc-local`.
+//! Command line of `odc local`; the commands are implemented in `odc-local`.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use odc_local::command;
 use odc_local::network::Network;
-use odc_local::settings::Ask;
+use odc_local::settings::UpOptions;
 
 #[derive(Args)]
 pub(crate) struct Local {
-    /// Where its state lies; two directories are two clouds [default: odc/local in your state directory]
+    /// State directory; each one is a separate cluster [default: odc/local in the XDG state directory]
     #[arg(long, global = true, env = "ODC_LOCAL_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(subcommand)]
-    verb: Verb,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum Verb {
-    /// Start the cloud, or make a running one what you ask for; safe to repeat
+enum Command {
+    /// Start the local cluster, or change a running one; idempotent
     Up(Up),
-    /// Build what `up` would build, without starting anything
+    /// Build the executables and images without starting the cluster
     Build {
-        /// Only what a control plane without nodes needs
+        /// Build only what a control plane without nodes requires
         #[arg(long)]
         control_plane: bool,
+        /// Build only the CSI sanity suite, and print its path
+        #[arg(long, conflicts_with = "control_plane")]
+        csi_sanity: bool,
     },
-    /// Stop it and keep its state
+    /// Stop the cluster and keep its state
     Down,
-    /// Stop it and delete its state
+    /// Stop the cluster and delete its state
     Reset,
-    /// Show what runs
+    /// Show the state of every component
     Status {
+        /// Output format
         #[arg(short, long, value_enum, default_value = "table")]
         output: Output,
     },
-    /// Print shell lines that make kubectl and psql use it: eval "$(odc local env)"
+    /// Print shell assignments for kubectl and psql: eval "$(odc local env)"
     Env,
-    /// Show the log of a part
+    /// Show the log of a component
     Logs {
-        /// As `odc local status` names it, such as apiserver or n1/kubelet; also supervisor
+        /// Component as in `odc local status`, for example apiserver or n1/kubelet; or supervisor
         name: Option<String>,
-        /// Go on as it grows
+        /// Follow the log
         #[arg(short, long)]
         follow: bool,
     },
-    /// Take a node away, as if its power failed, or bring it back
+    /// Power a node off or on
     Node {
         #[command(subcommand)]
-        verb: NodeVerb,
+        command: NodeCommand,
     },
-    /// Make a GPU ill or healthy again
+    /// Simulate the failure and recovery of a GPU
     Gpu {
         #[command(subcommand)]
-        verb: GpuVerb,
+        command: GpuCommand,
     },
-    /// Put a static executable into the cloud as an image of its own
+    /// Manage images in the registry of the cluster
     Image {
         #[command(subcommand)]
-        verb: ImageVerb,
+        command: ImageCommand,
     },
+    /// Run the supervisor (internal)
     #[command(hide = true)]
     Supervise,
+    /// Run a bootstrap job (internal)
     #[command(hide = true)]
     Job { job: Job },
 }
 
 #[derive(Args)]
 struct Up {
-    /// Real nodes, each with its own kubelet and containerd; 0 is a control plane alone [default: 1]
+    /// Number of nodes, each with its own kubelet and containerd; 0 starts only a control plane [default: 1]
     #[arg(long, value_name = "N")]
     nodes: Option<u8>,
-    /// GPUs each node pretends to have [default: 8]
+    /// Number of simulated GPUs per node [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=64))]
     gpus: Option<u8>,
-    /// Nodes that exist only as objects, tainted so that ordinary pods stay away [default: 0]
+    /// Number of simulated nodes, tainted so that ordinary pods are not scheduled on them [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=5000))]
     simulated_nodes: Option<u16>,
-    /// Kubernetes alone, without ODC in it; chosen when a cloud is made
+    /// Do not install ODC; only for a new cluster
     #[arg(long)]
     bare: bool,
-    /// A free 10.x.0.0/16 for nodes, pods and Services [default: a free one from 10.231.0.0/16 to 10.250.0.0/16]
+    /// Network for nodes, pods and Services, 10.x.0.0/16 [default: a free one from 10.231.0.0/16 to 10.250.0.0/16]
     #[arg(long, value_name = "CIDR")]
     network: Option<Network>,
     /// Use the cluster of this kubeconfig instead of starting one
     #[arg(long, value_name = "PATH", conflicts_with_all = ["nodes", "gpus", "simulated_nodes", "network"])]
     kubeconfig: Option<PathBuf>,
-    /// Use the cluster that KUBECONFIG names instead of starting one
+    /// Use the cluster of $KUBECONFIG instead of starting one
     #[arg(long, conflicts_with_all = ["kubeconfig", "nodes", "gpus", "simulated_nodes", "network"])]
     existing: bool,
 }
 
 #[derive(Subcommand)]
-enum NodeVerb {
-    /// Pull its plug
-    Stop { name: String },
-    /// Switch it on again
-    Start { name: String },
+enum NodeCommand {
+    /// Power a node off without a graceful shutdown
+    Stop {
+        /// Node, for example n1
+        name: String,
+    },
+    /// Power a node on
+    Start {
+        /// Node, for example n1
+        name: String,
+    },
 }
 
 #[derive(Subcommand)]
-enum GpuVerb {
-    /// Make it ill: the kubelet no longer counts it
-    Fail { node: String, gpu: String },
-    /// Make it healthy
-    Heal { node: String, gpu: String },
+enum GpuCommand {
+    /// Make a GPU unhealthy, so that it is no longer allocatable
+    Fail {
+        /// Node, for example n1
+        node: String,
+        /// Index or ID, for example 3 or GPU-n1-03
+        gpu: String,
+    },
+    /// Make a GPU healthy again
+    #[command(alias = "heal")]
+    Recover {
+        /// Node, for example n1
+        node: String,
+        /// Index or ID, for example 3 or GPU-n1-03
+        gpu: String,
+    },
 }
 
 #[derive(Subcommand)]
-enum ImageVerb {
-    /// Pack it, push it, print the name pods use
+enum ImageCommand {
+    /// Pack a static executable as an image, push it and print its reference
     Load {
+        /// Executable to pack
         executable: PathBuf,
-        /// Where it is in the image, such as /bin/sh [default: at the root, by its name]
+        /// Path of the executable in the image, for example /bin/sh [default: its file name in /]
         #[arg(long, value_name = "PATH")]
         at: Option<String>,
     },
@@ -135,25 +159,28 @@ enum Job {
 impl Local {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let layout = command::layout(self.dir)?;
-        match self.verb {
-            Verb::Up(up) => command::up(layout, up.ask()?).await,
-            Verb::Build { control_plane } => command::build(control_plane).await,
-            Verb::Down => command::down(&layout).await,
-            Verb::Reset => command::reset(&layout).await,
-            Verb::Status { output } => command::status(layout, matches!(output, Output::Json)).await,
-            Verb::Env => command::env(layout),
-            Verb::Logs { name, follow } => command::logs(&layout, name.as_deref(), follow),
-            Verb::Node { verb: NodeVerb::Stop { name } } => command::node_stop(layout, &name).await,
-            Verb::Node { verb: NodeVerb::Start { name } } => command::node_start(layout, &name).await,
-            Verb::Gpu { verb: GpuVerb::Fail { node, gpu } } => command::gpu_fail(layout, &node, &gpu).await,
-            Verb::Gpu { verb: GpuVerb::Heal { node, gpu } } => command::gpu_heal(layout, &node, &gpu).await,
-            Verb::Image { verb: ImageVerb::Load { executable, at } } => {
+        match self.command {
+            Command::Up(up) => command::up(layout, up.options()?).await,
+            Command::Build { csi_sanity: true, .. } => command::build_csi_sanity().await,
+            Command::Build { control_plane, .. } => command::build(control_plane).await,
+            Command::Down => command::down(&layout).await,
+            Command::Reset => command::reset(&layout).await,
+            Command::Status { output } => command::status(layout, matches!(output, Output::Json)).await,
+            Command::Env => command::env(layout),
+            Command::Logs { name, follow } => command::logs(&layout, name.as_deref(), follow),
+            Command::Node { command: NodeCommand::Stop { name } } => command::node_stop(layout, &name).await,
+            Command::Node { command: NodeCommand::Start { name } } => command::node_start(layout, &name).await,
+            Command::Gpu { command: GpuCommand::Fail { node, gpu } } => command::gpu_fail(layout, &node, &gpu).await,
+            Command::Gpu { command: GpuCommand::Recover { node, gpu } } => {
+                command::gpu_recover(layout, &node, &gpu).await
+            }
+            Command::Image { command: ImageCommand::Load { executable, at } } => {
                 use std::io::Write as _;
                 let name = command::image_load(layout, &executable, at.as_deref()).await?;
                 Ok(writeln!(std::io::stdout(), "{name}")?)
             }
-            Verb::Supervise => {
-                // What a probe's client thinks of a part that is not up yet is the probe's to judge.
+            Command::Supervise => {
+                // The client of a readiness probe would log every failed attempt.
                 let filter = tracing_subscriber::EnvFilter::new("info,kube=off,kube_client=off,tower=off");
                 tracing_subscriber::fmt()
                     .with_env_filter(filter)
@@ -163,7 +190,7 @@ impl Local {
                     .init();
                 command::supervise(layout).await
             }
-            Verb::Job { job } => {
+            Command::Job { job } => {
                 let job = match job {
                     Job::Cluster => command::Job::Cluster,
                     Job::Images => command::Job::Images,
@@ -177,29 +204,29 @@ impl Local {
 }
 
 impl Up {
-    fn ask(self) -> anyhow::Result<Ask> {
+    fn options(self) -> anyhow::Result<UpOptions> {
         let Self { nodes, gpus, simulated_nodes, bare, network, kubeconfig, existing } = self;
-        let existing = match (kubeconfig, existing) {
+        let external_kubeconfig = match (kubeconfig, existing) {
             (Some(path), _) => Some(path),
             (None, false) => None,
-            (None, true) => Some(from_environment()?),
+            (None, true) => Some(kubeconfig_from_environment()?),
         };
-        Ok(Ask { nodes, gpus, simulated_nodes, bare, network, existing })
+        Ok(UpOptions { nodes, gpus, simulated_nodes, bare, network, external_kubeconfig })
     }
 }
 
-fn from_environment() -> anyhow::Result<PathBuf> {
-    let named = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
-    let Some(named) = named else {
+fn kubeconfig_from_environment() -> anyhow::Result<PathBuf> {
+    let paths = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
+    let Some(paths) = paths else {
         anyhow::bail!(
-            "--existing uses the cluster that KUBECONFIG names, and it is not set.\nSet it, or name the file: ./dev up --kubeconfig PATH"
+            "--existing requires KUBECONFIG, which is not set\nhint: set it, or run `./dev up --kubeconfig PATH`"
         )
     };
-    let mut paths = std::env::split_paths(&named);
+    let mut paths = std::env::split_paths(&paths);
     match (paths.next(), paths.next()) {
         (Some(path), None) => Ok(path),
         _ => {
-            anyhow::bail!("KUBECONFIG names several files, and a cloud uses one.\nName it: ./dev up --kubeconfig PATH")
+            anyhow::bail!("KUBECONFIG lists several files, expected one\nhint: run `./dev up --kubeconfig PATH`")
         }
     }
 }

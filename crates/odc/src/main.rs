@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Gives memory back when a burst is over, which the C library's does not: lists of a large cluster are big and soon gone.
-/// Its settings are in `.cargo/config.toml`.
+/// Unlike the allocator of the C library, jemalloc returns memory to the kernel after a burst, such as the lists of a large
+/// cluster. It is configured in `.cargo/config.toml`.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -27,18 +27,18 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Role {
-    /// A whole cloud on this machine: real Kubernetes, PostgreSQL, a registry
+    /// Run a local cluster on this machine: Kubernetes, PostgreSQL, an image registry
     Local(local::Local),
-    /// Keep what people asked for true: servers, users, teams, flavors and the queue
+    /// Run the operator: servers, users, teams, flavors and the queue
     Operator(Box<odc_operator::Options>),
-    /// Play a trace of requests through the queue, in virtual time: what would start when, and what if
+    /// Replay a trace of requests through the scheduler in virtual time
     Sim(sim::Sim),
-    /// Write the files that are made from the source and checked in
+    /// Generate the files that are derived from the source and checked in
     Generate(generate::Generate),
 }
 
 fn main() -> ExitCode {
-    // Two TLS back ends in one process would leave the choice to chance.
+    // Dependencies enable two TLS back ends, so the default has to be chosen explicitly.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = Cli::parse();
     let result = runtime(&cli.role).map_err(Into::into).and_then(|runtime| {
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             use std::io::Write as _;
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
@@ -62,8 +62,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The operator waits for others nearly all the time. One thread serves it as well as many, and takes a third of the
-/// memory, because memory is kept for every thread.
+/// The operator is I/O-bound and uses one thread, which takes a third of the memory because allocator caches are per
+/// thread.
 fn runtime(role: &Role) -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = match role {
         Role::Operator(_) => tokio::runtime::Builder::new_current_thread(),
@@ -73,14 +73,14 @@ fn runtime(role: &Role) -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 async fn operator(options: odc_operator::Options) -> anyhow::Result<()> {
-    let chosen = tracing_subscriber::EnvFilter::try_from_env("ODC_LOG");
-    let filter = chosen.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ODC_LOG");
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
-    odc_operator::run(options.settle()?).await
+    odc_operator::run(options.into_config()?).await
 }
 
-/// Whoever read our output has seen enough.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
+/// Reports whether the reader of stdout has closed the pipe, which is not a failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
     })

@@ -1,5 +1,4 @@
-//! `odc sim`: the queue in virtual time. The same code as in the operator decides about a trace of requests, or once more
-//! about what an operator recorded.
+//! `odc sim`: simulates a request trace, or replays a recorded trace, in virtual time with the operator's scheduler.
 
 mod table;
 
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use odc_core::scheduler::{Policy, Step};
+use odc_core::scheduler::{Policy, TraceRecord};
 use odc_core::sim::{self, Line, Options, Report, convert};
 use serde::Serialize;
 use serde_json::json;
@@ -21,25 +20,25 @@ pub(crate) struct Sim {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    play: Play,
+    simulate: Simulate,
 }
 
 #[derive(Args)]
-struct Play {
-    /// The trace: one JSON object per line, sorted by its time `t`; docs/scheduling.md has all kinds of lines
+struct Simulate {
+    /// The trace: one JSON object per line, sorted by its time `t`; docs/reference/simulator.md lists all kinds of lines
     #[arg(required = true, value_name = "TRACE.jsonl")]
     trace: Option<PathBuf>,
-    /// The rules of the queue; what it does not say is as in the operator
+    /// The scheduler policy; missing settings have the operator's defaults
     #[arg(long, value_name = "FILE.yaml")]
     policy: Option<PathBuf>,
-    /// What if? Plays the trace again with these lines in place of those of the same team, user, flavor or node, and
-    /// shows what would have been otherwise
+    /// Also simulate the trace with these lines in place of those for the same team, user, flavor or node, and compare the
+    /// results
     #[arg(long, value_name = "LINES.jsonl")]
     with: Option<PathBuf>,
-    /// Write everything the scheduler was told, and when it planned, as a trace that gives the same decisions
+    /// Record all events and plans as a trace that replays to the same decisions
     #[arg(long, value_name = "FILE.jsonl")]
     record: Option<PathBuf>,
-    /// Leave promises to the first N requests out of the coverage: nothing was known then
+    /// Exclude the estimates of the first N requests from the ETA coverage
     #[arg(long, value_name = "N", default_value_t = 0)]
     warm_up: usize,
     #[arg(short, long, value_enum, default_value = "table")]
@@ -48,15 +47,15 @@ struct Play {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Print somebody else's trace as one of ours
+    /// Convert a trace from another format
     Convert {
         #[arg(value_enum)]
         from: From,
         file: PathBuf,
-        /// How many nodes there are, where the trace does not say
+        /// Number of nodes, if the trace does not define it
         #[arg(long)]
         nodes: Option<u32>,
-        /// How many devices each of them has
+        /// Number of devices per node
         #[arg(long)]
         devices_per_node: Option<u32>,
     },
@@ -66,7 +65,7 @@ enum Verb {
 enum From {
     /// The Standard Workload Format of the parallel workloads archive
     Swf,
-    /// A table with the columns t, user, count, lifetime and perhaps id, team, nodes, actual, priority
+    /// CSV with the columns t, user, count, lifetime and optionally id, team, nodes, actual, priority
     Csv,
 }
 
@@ -76,10 +75,10 @@ enum Output {
     Json,
 }
 
-/// A report with the fingerprint of everything that was decided.
+/// A report with a hash of all decisions.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Played {
+struct Simulation {
     #[serde(flatten)]
     report: Report,
     decision_hash: String,
@@ -100,44 +99,44 @@ impl Sim {
                     writeln!(out, "{line}")?;
                 }
             }
-            None => self.play.run(&mut out)?,
+            None => self.simulate.run(&mut out)?,
         }
         out.flush()?;
         Ok(())
     }
 }
 
-impl Play {
+impl Simulate {
     fn run(self, out: &mut impl Write) -> anyhow::Result<()> {
         let Self { trace, policy, with, record, warm_up, output } = self;
-        let trace = trace.context("name a trace")?;
+        let Some(trace) = trace else { unreachable!("clap requires the trace without a subcommand") };
         let options = Options { warm_up, ..Options::default() };
         let mut lines = read_trace(&trace)?;
         anyhow::ensure!(
             (policy.is_none() && with.is_none()) || !lines.iter().any(|(_, line)| line.is_recorded()),
-            "{} is a recording: it says what came of the rules that were, so it can only be decided again by them. Try \
-             --policy and --with on a trace of requests; `devctl admin team what-if` answers for the queue as it is now.",
+            "{} is a recorded trace; --policy and --with require a request trace\nhint: run `devctl admin team what-if` for the \
+             current queue",
             trace.display(),
         );
         let policy = match &policy {
-            // Those of the trace do not count then.
+            // It replaces the policies of the trace.
             Some(path) => {
-                lines.retain(|(_, line)| !matches!(line.what, sim::What::Policy(_)));
+                lines.retain(|(_, line)| !matches!(line.content, sim::Content::Policy(_)));
                 read_policy(path)?
             }
             None => Policy::default(),
         };
-        let played = play(&lines, &policy, options, record.as_deref())?;
+        let simulation = simulate(&lines, &policy, options, record.as_deref())?;
         let changed = match &with {
-            Some(with) => Some(play(&replaced(lines, &read_trace(with)?), &policy, options, None)?),
+            Some(with) => Some(simulate(&replace_lines(lines, &read_trace(with)?), &policy, options, None)?),
             None => None,
         };
         match (output, changed) {
-            (Output::Json, None) => serde_json::to_writer(&mut *out, &played)?,
+            (Output::Json, None) => serde_json::to_writer(&mut *out, &simulation)?,
             (Output::Json, Some(changed)) => {
-                serde_json::to_writer(&mut *out, &json!({"before": played, "after": changed}))?;
+                serde_json::to_writer(&mut *out, &json!({"before": simulation, "after": changed}))?;
             }
-            (Output::Table, changed) => table::write(out, &played, changed.as_ref())?,
+            (Output::Table, changed) => table::write(out, &simulation, changed.as_ref())?,
         }
         writeln!(out)?;
         Ok(())
@@ -156,34 +155,39 @@ fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     serde_saphyr::from_str(&read(path)?).with_context(|| format!("reading {}", path.display()))
 }
 
-/// The trace with some of its lines replaced by others about the same thing; those about nothing in it come first.
-fn replaced(lines: Vec<(usize, Line)>, with: &[(usize, Line)]) -> Vec<(usize, Line)> {
-    let is_replaced = |line: &Line| with.iter().any(|(_, other)| other.is_about(line));
-    let kept = lines.into_iter().filter(|(_, line)| !is_replaced(line));
-    let mut all: Vec<_> = with.iter().cloned().chain(kept).collect();
+/// Replaces lines that define the same objects. Lines that define other objects are added.
+fn replace_lines(lines: Vec<(usize, Line)>, with: &[(usize, Line)]) -> Vec<(usize, Line)> {
+    let is_replaced = |line: &Line| with.iter().any(|(_, other)| other.defines_same(line));
+    let unchanged = lines.into_iter().filter(|(_, line)| !is_replaced(line));
+    let mut all: Vec<_> = with.iter().cloned().chain(unchanged).collect();
     all.sort_by_key(|(_, line)| line.t);
     all
 }
 
-fn play(lines: &[(usize, Line)], policy: &Policy, options: Options, record: Option<&Path>) -> anyhow::Result<Played> {
-    let mut recording = record.map(|path| fs::File::create(path).map(BufWriter::new)).transpose()?;
+fn simulate(
+    lines: &[(usize, Line)],
+    policy: &Policy,
+    options: Options,
+    record: Option<&Path>,
+) -> anyhow::Result<Simulation> {
+    let mut recorded_trace = record.map(|path| fs::File::create(path).map(BufWriter::new)).transpose()?;
     let mut hash = Sha256::new();
-    let mut failed = Ok(());
-    let mut watch = |step: Step<'_>| {
-        if let Step::Planned { now, plan } = step {
-            plan.decided(now).for_each(|line| hash.update(line + "\n"));
+    let mut written = Ok(());
+    let mut trace = |record: TraceRecord<'_>| {
+        if let TraceRecord::Plan { now, plan } = record {
+            plan.decision_lines(now).for_each(|line| hash.update(line + "\n"));
         }
-        if let Some(recording) = &mut recording
-            && failed.is_ok()
+        if let Some(file) = &mut recorded_trace
+            && written.is_ok()
         {
-            failed = writeln!(recording, "{}", sim::recorded(step));
+            written = writeln!(file, "{}", sim::to_line(record));
         }
     };
-    let report = sim::simulate(lines, policy, options, &mut watch)?;
-    failed.context("writing the recording")?;
-    if let Some(mut recording) = recording {
-        recording.flush().context("writing the recording")?;
+    let report = sim::simulate(lines, policy, options, &mut trace)?;
+    written.context("writing the recorded trace")?;
+    if let Some(mut file) = recorded_trace {
+        file.flush().context("writing the recorded trace")?;
     }
     let decision_hash = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Played { report, decision_hash })
+    Ok(Simulation { report, decision_hash })
 }

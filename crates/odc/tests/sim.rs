@@ -1,11 +1,11 @@
-//! `odc sim` as people run it.
+//! The `odc sim` command.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::Path;
 use std::process::Command;
 
-use odc_core::sim::Dice;
+use odc_core::sim::Rng;
 use serde_json::{Value, json};
 
 fn odc(arguments: &[&str]) -> (bool, String, String) {
@@ -38,33 +38,36 @@ fn lines() -> Vec<Value> {
 }
 
 #[test]
-fn a_trace_is_played_recorded_and_decided_the_same_again() {
+fn recorded_trace_replays_to_the_same_decisions() {
     let directory = tempfile::tempdir().unwrap();
     let trace = write(&directory.path().join("trace.jsonl"), &lines());
-    let recording = directory.path().join("events.jsonl");
-    let recording = recording.to_str().unwrap();
-    let (ok, out, err) = odc(&[&trace, "-o", "json", "--record", recording]);
+    let recorded = directory.path().join("events.jsonl");
+    let recorded = recorded.to_str().unwrap();
+    let (ok, out, err) = odc(&[&trace, "-o", "json", "--record", recorded]);
     assert!(ok, "{err}");
-    let played: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(played["requests"].as_array().unwrap().len(), 20);
-    assert_eq!((&played["totals"]["overcommits"], &played["totals"]["promiseViolations"]), (&json!(0), &json!(0)));
-    assert!(played["requests"][7]["eta"]["latest"].is_i64(), "{}", played["requests"][7]);
-    let (ok, out, err) = odc(&[recording, "-o", "json"]);
+    let simulated: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(simulated["requests"].as_array().unwrap().len(), 20);
+    assert_eq!(
+        (&simulated["totals"]["overcommits"], &simulated["totals"]["unexplainedDelays"]),
+        (&json!(0), &json!(0))
+    );
+    assert!(simulated["requests"][7]["eta"]["latest"].is_i64(), "{}", simulated["requests"][7]);
+    let (ok, out, err) = odc(&[recorded, "-o", "json"]);
     assert!(ok, "{err}");
     let replayed: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(replayed["decisionHash"], played["decisionHash"]);
-    // What came of some rules does not say what would have come of others.
+    assert_eq!(replayed["decisionHash"], simulated["decisionHash"]);
+    // A recorded trace cannot be simulated with another policy.
     let policy = directory.path().join("policy.yaml");
-    std::fs::write(&policy, "backfill: none\n").unwrap();
+    std::fs::write(&policy, "backfill: disabled\n").unwrap();
     for other in [["--policy", policy.to_str().unwrap()], ["--with", &trace]] {
-        let (ok, out, err) = odc(&[recording, other[0], other[1]]);
-        assert!(!ok && out.is_empty() && err.contains("is a recording") && err.contains("what-if"), "{err}");
+        let (ok, out, err) = odc(&[recorded, other[0], other[1]]);
+        assert!(!ok && out.is_empty() && err.contains("is a recorded trace") && err.contains("what-if"), "{err}");
     }
 }
 
-/// A busy day of four teams that lend and borrow, from the dice.
-fn made_up() -> Vec<Value> {
-    let mut dice = Dice(7);
+/// Returns a generated trace of four teams that borrow from each other.
+fn generated_trace() -> Vec<Value> {
+    let mut rng = Rng(7);
     let flavor = json!({"name": "h100", "device": "gpu", "cpuPerDevice": 4, "memoryGiPerDevice": 32});
     let mut lines = vec![json!({"t": 0, "flavor": flavor})];
     for node in 0..5 {
@@ -81,61 +84,60 @@ fn made_up() -> Vec<Value> {
     }
     let mut t = 0;
     for number in 0..200 {
-        t += dice.number(300);
-        let life = 600 + dice.number(6_000);
+        t += rng.number(300);
+        let lifetime = 600 + rng.number(6_000);
         let request = json!({
-            "id": format!("r{number}"), "user": format!("u{}", dice.roll(12)), "flavor": "h100", "count": 1 + dice.number(8),
-            "nodes": if dice.roll(8) == 0 { 2 } else { 1 }, "lifetimeSeconds": life, "actualSeconds": life / (1 + dice.number(4)),
-            "priority": *dice.pick(&["Low", "Normal", "High"]).unwrap(), "preemptible": dice.roll(3) == 0,
+            "id": format!("r{number}"), "user": format!("u{}", rng.below(12)), "flavor": "h100", "count": 1 + rng.number(8),
+            "nodes": if rng.below(8) == 0 { 2 } else { 1 }, "lifetimeSeconds": lifetime, "actualSeconds": lifetime / (1 + rng.number(4)),
+            "priority": *rng.choose(&["Low", "Normal", "High"]).unwrap(), "preemptible": rng.below(3) == 0,
         });
         lines.push(json!({"t": t, "request": request}));
     }
     lines
 }
 
-/// The same trace is decided the same on every machine. Who changes what is decided on purpose writes down the new hash,
-/// and says in the change log what is another.
+/// Decisions are the same on all machines. A deliberate change updates the hashes, and is described in the changelog.
 #[test]
-fn decisions_are_the_same_everywhere() {
+fn decisions_are_reproducible() {
     let directory = tempfile::tempdir().unwrap();
     let small = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/traces/small.jsonl");
-    let made_up = write(&directory.path().join("made-up.jsonl"), &made_up());
+    let generated = write(&directory.path().join("generated.jsonl"), &generated_trace());
     let traces = [
         (small, "4c01db53a01eefa929e9b699c0214e68fd9598ad5dfe6268e7d6f3ee95483e21"),
-        (made_up.as_str(), "31825a28c3c54979bec1876adb8dab675862b7dba9e95c3b9c1d62395fd0afb8"),
+        (generated.as_str(), "31825a28c3c54979bec1876adb8dab675862b7dba9e95c3b9c1d62395fd0afb8"),
     ];
     for (trace, expect) in traces {
         let (ok, out, err) = odc(&[trace, "-o", "json"]);
         assert!(ok, "{err}");
-        let played: Value = serde_json::from_str(&out).unwrap();
-        let totals = &played["totals"];
-        assert_eq!((&totals["overcommits"], &totals["promiseViolations"]), (&json!(0), &json!(0)), "{trace}");
-        assert_eq!(played["decisionHash"], json!(expect), "{trace}");
+        let simulated: Value = serde_json::from_str(&out).unwrap();
+        let totals = &simulated["totals"];
+        assert_eq!((&totals["overcommits"], &totals["unexplainedDelays"]), (&json!(0), &json!(0)), "{trace}");
+        assert_eq!(simulated["decisionHash"], json!(expect), "{trace}");
     }
 }
 
 #[test]
-fn rules_and_lines_can_be_tried() {
+fn policy_and_lines_can_be_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let trace = write(&directory.path().join("trace.jsonl"), &lines());
     let with = [json!({"t": 0, "team": {"name": "vision", "quota": {"devices": 4}}})];
     let with = write(&directory.path().join("with.jsonl"), &with);
     let (ok, out, err) = odc(&[&trace, "--with", &with]);
     assert!(ok, "{err}");
-    // Those that ask for more than four never run.
-    assert!(out.contains("what if") && out.contains("that never ran"), "{out}");
-    assert!(out.contains("requests would have started at another time"), "{out}");
+    // Requests for more than four devices never start.
+    assert!(out.contains("what if") && out.contains("never started"), "{out}");
+    assert!(out.contains("requests start at another time"), "{out}");
     let policy = directory.path().join("policy.yaml");
-    std::fs::write(&policy, "backfill: none\n").unwrap();
+    std::fs::write(&policy, "backfill: disabled\n").unwrap();
     let (ok, _, err) = odc(&[&trace, "--policy", policy.to_str().unwrap()]);
     assert!(ok, "{err}");
-    std::fs::write(&policy, "backfil: none\n").unwrap();
+    std::fs::write(&policy, "backfil: disabled\n").unwrap();
     let (ok, _, err) = odc(&[&trace, "--policy", policy.to_str().unwrap()]);
     assert!(!ok && err.contains("policy.yaml"), "{err}");
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn invalid_input_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let trace = write(&directory.path().join("trace.jsonl"), &[json!({"t": 0, "knot": {}})]);
     let (ok, out, err) = odc(&[&trace]);

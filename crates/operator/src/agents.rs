@@ -1,188 +1,206 @@
-//! Talks to the agents in servers: says what `odc_core::devserver` decided to say, and keeps what they answered as hints.
-//! Nobody waits for them.
+//! Requests to the agents in servers. `odc_core::devserver` decides on them; responses go into the server's soft state. No
+//! reconciliation waits for an agent.
 
-pub mod authority;
-pub mod dial;
+pub mod client;
+pub mod control_ca;
+pub mod ssh_keygen;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use odc_api::v1alpha1::DevServer;
-use odc_control::{About, Quiesced, Reply, Request, Signals, Text};
-use odc_core::devserver::agents::{AgentSeen, Call, Say, Told};
-use odc_core::devserver::unfit::Unfit;
+use odc_control::{NoticeKind, Quiesced, Reply, Request, Signals, Text};
+use odc_core::devserver::agent_requests::{AgentCall, AgentConfig, AgentRequest, AgentState};
+use odc_core::devserver::quiesce_failure::QuiesceFailure;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
+use crate::cache::{Key, key};
 use crate::context::Context;
-use crate::metrics::Called;
-use dial::Dial;
+use crate::metrics::AgentRequestLabels;
+use client::{AgentClient, ClientKey};
 
-/// Connections that are being made at once.
-const REACHED_AT_ONCE: usize = 256;
-/// Conversations at once. Each is a key exchange; more would only take the time from the others.
-const AT_ONCE: usize = 16;
-/// Stops at once. They take as long as people's own scripts, so they have room of their own.
-const STOPS_AT_ONCE: usize = 128;
-/// Names of conversations.
-const TELL: &str = "tell";
+const MAX_CONCURRENT_CONNECTS: usize = 256;
+/// Each request costs a key exchange, so more concurrency would not be faster.
+const MAX_CONCURRENT_REQUESTS: usize = 16;
+/// A quiesce takes as long as the user's preStop script, so it has a limit of its own.
+const MAX_CONCURRENT_QUIESCES: usize = 128;
+/// For requests that agents answer from memory.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Added to the time limit of a quiesce.
+const QUIESCE_MARGIN: Duration = Duration::from_secs(2);
+
+const CONFIGURE: &str = "configure";
+const SIGNALS: &str = "signals";
 const QUIESCE: &str = "quiesce";
-/// For everything that is answered from memory.
-const ANSWER: Duration = Duration::from_secs(10);
 
-/// Which conversations are under way: the same one is not begun twice.
-pub struct Calls {
-    under_way: Mutex<HashSet<(String, &'static str)>>,
-    reached: Semaphore,
-    at_once: Semaphore,
-    stops: Semaphore,
-    key: dial::Key,
+/// The uid of a pod and the name of a request.
+type CallId = (String, &'static str);
+
+/// The requests in progress. The same request is not sent twice at a time.
+pub struct AgentCalls {
+    in_progress: Mutex<HashSet<CallId>>,
+    connects: Semaphore,
+    requests: Semaphore,
+    quiesces: Semaphore,
+    key: ClientKey,
 }
 
-impl Calls {
+impl AgentCalls {
     pub fn new() -> anyhow::Result<Self> {
         Ok(Self {
-            under_way: Mutex::default(),
-            reached: Semaphore::new(REACHED_AT_ONCE),
-            at_once: Semaphore::new(AT_ONCE),
-            stops: Semaphore::new(STOPS_AT_ONCE),
-            key: dial::Key::fresh()?,
+            in_progress: Mutex::default(),
+            connects: Semaphore::new(MAX_CONCURRENT_CONNECTS),
+            requests: Semaphore::new(MAX_CONCURRENT_REQUESTS),
+            quiesces: Semaphore::new(MAX_CONCURRENT_QUIESCES),
+            key: ClientKey::generate()?,
         })
     }
 
-    /// False if it is under way already, or one that must not overtake it is: to tell an agent how long its server has
-    /// means that no stop takes place, so that and a stop never meet.
-    fn begin(&self, call: &(String, &'static str)) -> bool {
+    /// Returns false if the request, or one that excludes it, is in progress. A configuration tells the agent that its
+    /// server continues to run, so it must not overlap with a quiesce.
+    fn begin(&self, call: &CallId) -> bool {
         let (pod, name) = call;
-        let mut under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
-        let other = match *name {
-            TELL => Some(QUIESCE),
-            QUIESCE => Some(TELL),
+        let mut in_progress = self.in_progress.lock();
+        let exclusive = match *name {
+            CONFIGURE => Some(QUIESCE),
+            QUIESCE => Some(CONFIGURE),
             _ => None,
         };
-        if other.is_some_and(|other| under_way.contains(&(pod.clone(), other))) {
+        if exclusive.is_some_and(|other| in_progress.contains(&(pod.clone(), other))) {
             return false;
         }
-        under_way.insert(call.clone())
+        in_progress.insert(call.clone())
     }
 }
 
-/// A conversation, and the look at its server that follows however it ends.
-struct UnderWay {
+/// A request in progress. The server is enqueued when it ends, however it ends.
+struct CallGuard {
     ctx: Arc<Context>,
-    call: (String, &'static str),
-    server: (String, String),
+    call: CallId,
+    server: Key,
 }
 
-impl Drop for UnderWay {
+impl Drop for CallGuard {
     fn drop(&mut self) {
-        self.ctx.calls.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.call);
-        self.ctx.look_at_server(&self.server.0, &self.server.1);
+        self.ctx.agent_calls.in_progress.lock().remove(&self.call);
+        self.ctx.work_queues.enqueue_server(&self.server.0, &self.server.1);
     }
 }
 
-/// Begins what is to be said; the server is looked at again when it was.
-pub fn make(ctx: &Arc<Context>, server: &DevServer, calls: Vec<Call>) {
+/// Starts the requests in the background.
+pub fn start(ctx: &Arc<Context>, server: &DevServer, calls: Vec<AgentCall>) {
     for call in calls {
-        let name = name(&call.say);
-        let this = (call.pod.clone(), name);
+        let name = request_name(&call.request);
+        let id = (call.pod.clone(), name);
         let uid = server.metadata.uid.clone().unwrap_or_default();
-        if matches!(call.say, Say::Quiesce(_)) {
+        if matches!(call.request, AgentRequest::Quiesce(_)) {
             let now = ctx.now();
-            note(ctx, &uid, &call.pod, |agent| agent.stops(now));
+            update_agent(ctx, &uid, &call.pod, |agent| agent.start_quiesce(now));
         }
-        // Whatever is under way has the server looked at again when it ends.
-        if !ctx.calls.begin(&this) {
+        // The request in progress enqueues the server when it ends.
+        if !ctx.agent_calls.begin(&id) {
             continue;
         }
-        let under_way = UnderWay { ctx: ctx.clone(), call: this, server: crate::follow::key(server) };
+        let guard = CallGuard { ctx: ctx.clone(), call: id, server: key(server) };
         tokio::spawn(async move {
-            let ctx = &under_way.ctx;
-            let reached = {
-                let Ok(_permit) = ctx.calls.reached.acquire().await else { return };
-                dial::reach(&call.address).await
+            let ctx = &guard.ctx;
+            let connection = {
+                let Ok(_permit) = ctx.agent_calls.connects.acquire().await else { return };
+                client::connect(&call.address).await
             };
-            let room = if matches!(call.say, Say::Quiesce(_)) { &ctx.calls.stops } else { &ctx.calls.at_once };
-            let Ok(_permit) = room.acquire().await else { return };
-            // On the heap from here on, so that the many that wait for their turn are small.
-            let good = Box::pin(say(ctx, &uid, call, reached)).await;
-            ctx.metrics.calls.get_or_create(&Called { say: name, ok: good.to_string() }).inc();
+            let is_quiesce = matches!(call.request, AgentRequest::Quiesce(_));
+            let permits = if is_quiesce { &ctx.agent_calls.quiesces } else { &ctx.agent_calls.requests };
+            let Ok(_permit) = permits.acquire().await else { return };
+            // Boxed so that the tasks that wait for a permit are small.
+            let ok = Box::pin(send(ctx, &uid, call, connection)).await;
+            let result = if ok { "success" } else { "error" };
+            ctx.metrics.agent_requests.get_or_create(&AgentRequestLabels { request: name, result }).inc();
         });
     }
 }
 
-fn name(say: &Say) -> &'static str {
-    match say {
-        Say::Tell(_) => TELL,
-        Say::Signals => "signals",
-        Say::Quiesce(_) => QUIESCE,
+fn request_name(request: &AgentRequest) -> &'static str {
+    match request {
+        AgentRequest::Configure(_) => CONFIGURE,
+        AgentRequest::GetSignals => SIGNALS,
+        AgentRequest::Quiesce(_) => QUIESCE,
     }
 }
 
-/// Of a server that is gone meanwhile, nothing is kept.
-fn note(ctx: &Context, uid: &str, pod: &str, change: impl FnOnce(&mut AgentSeen)) {
-    ctx.hints.change(uid, |hint| change(hint.agent(pod)));
+fn update_agent(ctx: &Context, uid: &str, pod: &str, update: impl FnOnce(&mut AgentState)) {
+    ctx.soft_states.update(uid, |entry| update(entry.agent_mut(pod)));
 }
 
-/// True if it was said and taken.
-async fn say(ctx: &Context, uid: &str, call: Call, reached: Result<TcpStream, String>) -> bool {
-    let Some(authority) = ctx.authority.borrow().usable() else { return false };
-    // Whoever leads now may have said something newer.
-    if !ctx.leads() {
+/// Sends one request and records the result. Returns true if the agent accepted it.
+async fn send(ctx: &Context, uid: &str, call: AgentCall, connection: Result<TcpStream, String>) -> bool {
+    let Some(ca) = ctx.control_ca.borrow().ready() else { return false };
+    // A newer leader may have sent a newer configuration.
+    if !ctx.is_leader() {
         return false;
     }
-    let Call { pod, address, host_key, say } = call;
-    let dial = Dial { authority: &authority, key: &ctx.calls.key, uid, host_key: &host_key, now: ctx.now() };
-    match say {
-        Say::Tell(told) => {
-            let done = async { taken(dial.ask(reached?, &words(&told, ctx.now()), ANSWER).await?) }.await;
-            if let Err(why) = &done {
-                tracing::debug!(pod, address, why, "an agent could not be told");
+    let AgentCall { pod, address, host_key, request } = call;
+    let client = AgentClient { ca: &ca, key: &ctx.agent_calls.key, uid, host_key: &host_key, now: ctx.now() };
+    match request {
+        AgentRequest::Configure(config) => {
+            let requests = configuration(&config, ctx.now());
+            let result = async { all_accepted(client.request(connection?, &requests, REQUEST_TIMEOUT).await?) }.await;
+            if let Err(error) = &result {
+                tracing::debug!(pod, address, error, "failed to configure an agent");
             }
             let now = ctx.now();
-            let good = done.is_ok();
-            note(ctx, uid, &pod, |agent| if good { agent.took(told, now) } else { agent.was_deaf(now) });
-            good
+            let ok = result.is_ok();
+            update_agent(
+                ctx,
+                uid,
+                &pod,
+                |agent| if ok { agent.record_config(config, now) } else { agent.record_failure(now) },
+            );
+            ok
         }
-        Say::Signals => {
-            let signals = async { signals(dial.ask(reached?, &[Request::Signals], ANSWER).await?) }.await;
-            let (now, good) = (ctx.now(), signals.is_ok());
-            note(ctx, uid, &pod, |agent| agent.answered(signals, now));
-            good
+        AgentRequest::GetSignals => {
+            let signals =
+                async { signals(client.request(connection?, &[Request::Signals], REQUEST_TIMEOUT).await?) }.await;
+            let (now, ok) = (ctx.now(), signals.is_ok());
+            update_agent(ctx, uid, &pod, |agent| agent.record_signals(signals, now));
+            ok
         }
-        Say::Quiesce(within) => {
+        AgentRequest::Quiesce(within) => {
             let request = Request::Quiesce { within_seconds: within.as_secs() };
-            let done = async { quiesced(dial.ask(reached?, &[request], within + Duration::from_secs(2)).await?) }.await;
+            let result =
+                async { quiesced(client.request(connection?, &[request], within + QUIESCE_MARGIN).await?) }.await;
             let now = ctx.now();
-            let unfit = match &done {
-                Ok(done) => Unfit::of(done, now),
-                Err(why) => {
-                    tracing::info!(pod, address, why, "an agent did not say that its server is fit for a stop");
+            let failure = match &result {
+                Ok(quiesced) => QuiesceFailure::from_outcome(quiesced, now),
+                Err(error) => {
+                    tracing::info!(pod, address, error, "failed to quiesce a server");
                     None
                 }
             };
-            let good = done.is_ok() && unfit.is_none();
-            note(ctx, uid, &pod, |agent| agent.stopped(unfit));
-            good
+            let ok = result.is_ok() && failure.is_none();
+            update_agent(ctx, uid, &pod, |agent| agent.finish_quiesce(failure));
+            ok
         }
     }
 }
 
-/// Everything, in an order in which each may be the last that arrives.
-fn words(told: &Told, now: jiff::Timestamp) -> Vec<Request> {
-    let left = |at: jiff::Timestamp| Duration::try_from(now.duration_until(at)).unwrap_or_default().as_secs();
-    let mut all = vec![
-        Request::SetAccess(told.access.clone()),
-        Request::SetDeadline { remaining_seconds: told.expires_at.map(left), idle: told.idle },
-        Request::Notify { about: About::Idle, text: told.notice.as_deref().map(Text::new) },
+/// Returns the requests of a configuration, ordered so that any prefix leaves the agent in a consistent state.
+fn configuration(config: &AgentConfig, now: jiff::Timestamp) -> Vec<Request> {
+    let remaining = |at: jiff::Timestamp| odc_core::time::until(at, now).as_secs();
+    let mut requests = vec![
+        Request::SetAccess(config.access.clone()),
+        Request::SetDeadline { remaining_seconds: config.expires_at.map(remaining), idle: config.idle },
+        Request::Notify { kind: NoticeKind::Idle, text: config.idle_warning.as_deref().map(Text::new) },
+        Request::Notify { kind: NoticeKind::Message, text: config.preemption_notice.as_deref().map(Text::new) },
     ];
-    all.extend(told.verdict.as_deref().map(|verdict| Request::TellIdle { verdict: Text::new(verdict) }));
-    all.extend(told.jupyter.map(|on| Request::Jupyter { on }));
-    all
+    requests.extend(config.idle_status.as_deref().map(|status| Request::SetIdleStatus { status: Text::new(status) }));
+    requests.extend(config.jupyter.map(|on| Request::Jupyter { on }));
+    requests
 }
 
-fn taken(replies: Vec<Reply>) -> Result<(), String> {
+fn all_accepted(replies: Vec<Reply>) -> Result<(), String> {
     for reply in replies {
         if let Reply::Refused { reason } = reply {
             return Err(reason.into_string());
@@ -193,9 +211,9 @@ fn taken(replies: Vec<Reply>) -> Result<(), String> {
 
 fn quiesced(replies: Vec<Reply>) -> Result<Quiesced, String> {
     match replies.into_iter().next() {
-        Some(Reply::Quiesced(done)) => Ok(*done),
+        Some(Reply::Quiesced(quiesced)) => Ok(*quiesced),
         Some(Reply::Refused { reason }) => Err(reason.into_string()),
-        other => Err(format!("it answered {other:?}")),
+        other => Err(format!("unexpected reply {other:?}")),
     }
 }
 
@@ -203,6 +221,36 @@ fn signals(replies: Vec<Reply>) -> Result<Signals, String> {
     match replies.into_iter().next() {
         Some(Reply::Signals(signals)) => Ok(*signals),
         Some(Reply::Refused { reason }) => Err(reason.into_string()),
-        other => Err(format!("it answered {other:?}")),
+        other => Err(format!("unexpected reply {other:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use odc_control::Access;
+
+    use super::*;
+
+    #[test]
+    fn idle_warning_and_preemption_notice_have_their_own_kind() {
+        let config = AgentConfig {
+            restarts: 0,
+            access: Access::default(),
+            expires_at: None,
+            idle: None,
+            idle_warning: None,
+            preemption_notice: Some("Preempted.".into()),
+            idle_status: None,
+            jupyter: None,
+        };
+        let requests = configuration(&config, jiff::Timestamp::UNIX_EPOCH);
+        let notices = requests.into_iter().filter(|request| matches!(request, Request::Notify { .. }));
+        assert_eq!(
+            notices.collect::<Vec<_>>(),
+            [
+                Request::Notify { kind: NoticeKind::Idle, text: None },
+                Request::Notify { kind: NoticeKind::Message, text: Some("Preempted.".into()) },
+            ]
+        );
     }
 }

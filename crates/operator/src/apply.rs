@@ -1,46 +1,43 @@
-//! The only writer of objects other than statuses. It carries out what a plan says, write by write, and chooses nothing.
+//! Executes the writes of a plan. All objects except statuses, the Lease and the operator's own Secrets are written
+//! here.
 
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1 as k8s;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use odc_core::cluster::{self, server_uid};
 use odc_core::object::{Kind, Object};
 use odc_core::plan::{Target, Write};
-use odc_core::seen;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use crate::agents::ssh_keygen::KeyPair;
 use crate::cache::Cache;
 use crate::context::Context;
+use crate::dynamic_api::{api, with_timeout};
 use crate::error::{Error, code};
-use crate::request::{api, in_time};
+use crate::status_writer::FIELD_MANAGER;
 
-pub const MANAGER: &str = "odc-operator";
-
-/// Gives the object as it is stored now, where there is one.
+/// Executes one write. Returns the stored object, if there is one.
 pub async fn apply(ctx: &Context, write: &Write) -> Result<Option<Value>, Error> {
-    ctx.may_write()?;
+    ctx.ensure_leader()?;
     let started = Instant::now();
-    let lists = lists(ctx, kind(write));
-    let done = match write {
+    let relists = relists(ctx, write.kind());
+    let result = match write {
         Write::Apply(object) => patch(ctx, object).await,
         Write::Create(object) => create(ctx, object).await,
+        Write::CreateWithKeys { secret, names } => create(ctx, &with_keys(secret, names)?).await,
         Write::Delete(target) => delete(ctx, target).await,
         Write::Adopt { target, owner } => adopt(ctx, target, owner).await,
     };
-    tracing::debug!(?write, took = ?started.elapsed(), ok = done.is_ok(), "wrote");
-    let stored = done?;
+    // Manifests contain scripts and keys, so they are not logged.
+    let (verb, kind, name) = (write.verb(), write.kind().as_str(), write.name());
+    tracing::debug!(verb, kind, name, duration = ?started.elapsed(), ok = result.is_ok(), "executed write");
+    let stored = result?;
     if let Some(stored) = &stored {
-        remember(ctx, kind(write), stored, lists);
+        assume(ctx, write.kind(), stored, relists);
     }
     Ok(stored)
-}
-
-const fn kind(write: &Write) -> Kind {
-    match write {
-        Write::Apply(object) | Write::Create(object) => object.kind,
-        Write::Delete(target) | Write::Adopt { target, .. } => target.kind,
-    }
 }
 
 fn failed(verb: &'static str, kind: Kind, name: &str, source: kube::Error) -> Error {
@@ -48,61 +45,81 @@ fn failed(verb: &'static str, kind: Kind, name: &str, source: kube::Error) -> Er
 }
 
 async fn patch(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
-    let how = PatchParams::apply(MANAGER).force();
+    let params = PatchParams::apply(FIELD_MANAGER).force();
     let api = api(&ctx.client, object.kind, object.namespace.as_deref());
     let body = Patch::Apply(&object.body);
-    let mut answer = in_time(api.patch(&object.name, &how, &body)).await;
-    let refused = answer.as_ref().is_err_and(|error| code(error) == Some(422));
-    if refused && let Some(other) = other_role(ctx, object).await? {
-        tracing::warn!(name = object.name, "a binding of our name had another role; it is made anew");
-        ctx.may_write()?;
-        delete(ctx, &other).await?;
-        ctx.may_write()?;
-        answer = in_time(api.patch(&object.name, &how, &body)).await;
+    let mut response = with_timeout(api.patch(&object.name, &params, &body)).await;
+    let invalid = response.as_ref().is_err_and(|error| code(error) == Some(422));
+    if invalid && let Some(binding) = binding_with_other_role(ctx, object).await? {
+        tracing::warn!(name = object.name, "role binding exists with another role, recreating");
+        ctx.ensure_leader()?;
+        delete(ctx, &binding).await?;
+        ctx.ensure_leader()?;
+        response = with_timeout(api.patch(&object.name, &params, &body)).await;
     }
-    let stored = answer.map_err(|source| failed("applying", object.kind, &object.name, source))?;
-    ctx.metrics.wrote("apply", object.kind.as_str());
+    let stored = response.map_err(|source| failed("applying", object.kind, &object.name, source))?;
+    ctx.metrics.record_write("apply", object.kind.as_str());
     Ok(Some(value(&stored)))
 }
 
-/// A binding of that name with another role, which cannot be changed. Plans delete those they see; this one has no label of
-/// ours, so it is not among our copies, and nothing but the refusal tells of it.
-async fn other_role(ctx: &Context, object: &Object) -> Result<Option<Target>, Error> {
+/// Returns a binding of the same name with another role, which cannot be changed in place. Plans delete such bindings
+/// if they are in the cache; this one lacks the operator's label, so only the error of the API server reveals it.
+async fn binding_with_other_role(ctx: &Context, object: &Object) -> Result<Option<Target>, Error> {
     if object.kind != Kind::RoleBinding {
         return Ok(None);
     }
     let (kind, name) = (object.kind, &object.name);
     let by_name = ListParams::default().fields(&format!("metadata.name={name}"));
-    let found = in_time(api(&ctx.client, kind, object.namespace.as_deref()).list(&by_name)).await;
-    let found = found.map_err(|source| Error::Read { kind, name: name.clone(), source: Box::new(source) })?;
-    let other = found.items.into_iter().find(|there| there.data["roleRef"] != object.body["roleRef"]);
-    Ok(other.map(|there| Target {
+    let found = with_timeout(api(&ctx.client, kind, object.namespace.as_deref()).list(&by_name)).await;
+    let found =
+        found.map_err(|source| Error::Read { kind: kind.as_str(), name: name.clone(), source: Box::new(source) })?;
+    let other = found.items.into_iter().find(|binding| binding.data["roleRef"] != object.body["roleRef"]);
+    Ok(other.map(|binding| Target {
         kind,
         namespace: object.namespace.clone(),
         name: name.clone(),
-        uid: there.metadata.uid.unwrap_or_default(),
+        uid: binding.metadata.uid.unwrap_or_default(),
         grace: None,
     }))
 }
 
-/// An object of that name is fine if it is ours: then an earlier answer was lost.
+/// Returns the Secret with a new key pair for each name.
+fn with_keys(secret: &Object, names: &[&str]) -> Result<Object, Error> {
+    let mut secret = secret.clone();
+    for name in names {
+        let pair = KeyPair::generate(&format!("{}/{name}", secret.name))
+            .map_err(|error| Error::Internal(format!("generating an SSH key: {error:#}")))?;
+        let data = &mut secret.body["stringData"];
+        data[*name] = pair.private.into();
+        data[format!("{name}.pub")] = pair.public.into();
+    }
+    Ok(secret)
+}
+
+/// An existing object with the same owner counts as created: the response of an earlier attempt was lost.
 async fn create(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
     let (kind, name) = (object.kind, &object.name);
     let api = api(&ctx.client, kind, object.namespace.as_deref());
-    let how = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
-    let body: DynamicObject = serde_json::from_value(object.body.clone())
-        .map_err(|error| Error::Malformed { what: format!("{} {name}", kind.as_str()), reason: error.to_string() })?;
-    match in_time(api.create(&how, &body)).await {
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+    let body: DynamicObject = serde_json::from_value(object.body.clone()).map_err(|error| Error::Malformed {
+        subject: format!("{} {name}", kind.as_str()),
+        reason: error.to_string(),
+    })?;
+    match with_timeout(api.create(&params, &body)).await {
         Ok(stored) => {
-            ctx.metrics.wrote("create", kind.as_str());
+            ctx.metrics.record_write("create", kind.as_str());
             Ok(Some(value(&stored)))
         }
         Err(source) if code(&source) == Some(409) => {
-            let read = in_time(api.get(name)).await;
-            let there = read.map_err(|source| Error::Read { kind, name: name.clone(), source: Box::new(source) })?;
-            let there = value(&there);
-            if owner(&there).is_some() && owner(&there) == owner(&object.body) {
-                Ok(Some(there))
+            let response = with_timeout(api.get(name)).await;
+            let existing = response.map_err(|source| Error::Read {
+                kind: kind.as_str(),
+                name: name.clone(),
+                source: Box::new(source),
+            })?;
+            let owner = server_uid(&existing.metadata);
+            if owner.is_some() && owner == server_uid(&body.metadata) {
+                Ok(Some(value(&existing)))
             } else {
                 Err(Error::Foreign { kind, name: name.clone() })
             }
@@ -111,25 +128,19 @@ async fn create(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> 
     }
 }
 
-/// The uid of the controller.
-fn owner(object: &Value) -> Option<&str> {
-    let owners = object["metadata"]["ownerReferences"].as_array()?;
-    owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
-}
-
-/// One that is gone, or whose name another has taken, is deleted enough.
+/// An object that does not exist, or has another uid, counts as deleted.
 async fn delete(ctx: &Context, target: &Target) -> Result<Option<Value>, Error> {
     let (kind, name) = (target.kind, &target.name);
     let api = api(&ctx.client, kind, target.namespace.as_deref());
-    let how = DeleteParams {
+    let params = DeleteParams {
         grace_period_seconds: target.grace,
         preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
         ..DeleteParams::background()
     };
-    match in_time(api.delete(name, &how)).await {
-        Ok(answer) => {
-            ctx.metrics.wrote("delete", kind.as_str());
-            Ok(answer.left().as_ref().map(value))
+    match with_timeout(api.delete(name, &params)).await {
+        Ok(response) => {
+            ctx.metrics.record_write("delete", kind.as_str());
+            Ok(response.left().as_ref().map(value))
         }
         Err(source) if matches!(code(&source), Some(404 | 409)) => Ok(None),
         Err(source) => Err(failed("deleting", kind, name, source)),
@@ -140,52 +151,51 @@ async fn adopt(ctx: &Context, target: &Target, owner: &Value) -> Result<Option<V
     let (kind, name) = (target.kind, &target.name);
     let api = api(&ctx.client, kind, target.namespace.as_deref());
     let body = json!({"metadata": {"uid": target.uid, "ownerReferences": [owner]}});
-    let how = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-    let answer = in_time(api.patch(name, &how, &Patch::Merge(&body))).await;
-    let stored = answer.map_err(|source| failed("adopting", kind, name, source))?;
-    ctx.metrics.wrote("adopt", kind.as_str());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let response = with_timeout(api.patch(name, &params, &Patch::Merge(&body))).await;
+    let stored = response.map_err(|source| failed("adopting", kind, name, source))?;
+    ctx.metrics.record_write("adopt", kind.as_str());
     Ok(Some(value(&stored)))
 }
 
 fn value(object: &DynamicObject) -> Value {
-    // What came as JSON goes as JSON.
+    // Serializing what was deserialized from JSON cannot fail.
     serde_json::to_value(object).unwrap_or_default()
 }
 
-pub fn version(object: &Value) -> u64 {
+fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
-/// Puts what was written into our copies, so that the next look does not write it again before the watch tells us.
-fn remember(ctx: &Context, kind: Kind, stored: &Value, lists: u64) {
+/// Inserts the stored object into its cache, so that the next reconciliation does not repeat the write.
+fn assume(ctx: &Context, kind: Kind, stored: &Value, relists: u64) {
     let text = |field: &str| stored["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (key, version) = ((text("namespace"), text("name")), version(stored));
     match kind {
         Kind::Pod => {
             if let Ok(pod) = k8s::Pod::deserialize(stored) {
-                ctx.cluster.pods.insert_own(key, seen::Pod::of(&pod), version, lists);
+                ctx.cluster.pods.assume(key, cluster::Pod::from_api(&pod), version, relists);
             }
         }
         Kind::Secret | Kind::DevServer => {}
         _ => {
-            if let Some(cache) = copies(ctx, kind) {
-                cache.insert_own(key, seen::Child::of(kind, stored.clone()), version, lists);
+            if let Some(cache) = managed_cache(ctx, kind) {
+                cache.assume(key, cluster::ManagedObject::from_api(kind, stored.clone()), version, relists);
             }
         }
     }
 }
 
-/// How often that kind was listed.
-fn lists(ctx: &Context, kind: Kind) -> u64 {
+fn relists(ctx: &Context, kind: Kind) -> u64 {
     match kind {
-        Kind::Pod => ctx.cluster.pods.lists(),
-        _ => copies(ctx, kind).map_or(0, Cache::lists),
+        Kind::Pod => ctx.cluster.pods.relists(),
+        _ => managed_cache(ctx, kind).map_or(0, Cache::relists),
     }
 }
 
-fn copies(ctx: &Context, kind: Kind) -> Option<&Cache<seen::Child>> {
+fn managed_cache(ctx: &Context, kind: Kind) -> Option<&Cache<cluster::ManagedObject>> {
     match kind {
         Kind::Namespace => Some(&ctx.cluster.namespaces),
-        _ => ctx.cluster.children.of(kind),
+        _ => ctx.cluster.managed_objects.kind(kind),
     }
 }

@@ -1,196 +1,210 @@
-//! What the operator keeps of a kind, by name: projections, filled by a watch.
+//! Caches of the watched kinds: projections of objects ([`Cache`], filled by [`projected`]) and whole objects (kube's
+//! `Store`, filled by [`reflector`]). Own writes are visible at once ([`assumed`]).
+
+pub mod assumed;
+pub mod cluster;
+pub mod projected;
+pub mod reflector;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use kube::Resource;
+use kube::core::DeserializeGuard;
+use parking_lot::RwLock;
 use tokio::sync::watch;
 
-/// Namespace and name; the namespace of kinds of the whole cluster is empty.
+use assumed::Watermark;
+
+/// Namespace and name; the namespace of cluster-scoped kinds is empty.
 pub type Key = (String, String);
 
+/// An object that may fail to deserialize. Such an object counts as absent and is reported.
+pub type MaybeInvalid<K> = DeserializeGuard<K>;
+
+pub fn version<K: Resource>(object: &K) -> u64 {
+    object.meta().resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+pub fn key<K: Resource>(object: &K) -> Key {
+    (object.meta().namespace.clone().unwrap_or_default(), object.meta().name.clone().unwrap_or_default())
+}
+
+/// The objects of one kind, by namespace and name.
 #[derive(Debug)]
 pub struct Cache<V> {
     inner: RwLock<Inner<V>>,
-    ready: watch::Sender<bool>,
+    synced: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
 struct Inner<V> {
-    spaces: HashMap<String, BTreeMap<String, Entry<V>>>,
-    /// The newest version the watch has delivered. What we wrote ourselves and is older has been seen already.
-    version: u64,
-    /// How often everything was listed to the end.
-    lists: u64,
+    namespaces: HashMap<String, BTreeMap<String, Entry<V>>>,
+    watermark: Watermark,
 }
 
 #[derive(Debug)]
 struct Entry<V> {
     version: u64,
     value: Arc<V>,
-    /// Of what we wrote ourselves, until the watch says the same.
-    own: Option<Box<Own<V>>>,
+    /// Set while the value is an assumed write.
+    assumed: Option<Box<Assumed<V>>>,
 }
 
 #[derive(Debug)]
-struct Own<V> {
-    /// What the watch said last.
-    told: Option<Arc<V>>,
-    /// It said something since that we did not take. Perhaps others changed it before us, and nobody was told.
-    passed_over: bool,
+struct Assumed<V> {
+    /// The last value the watch delivered.
+    watched: Option<Arc<V>>,
+    /// The watch delivered an older version since. Another client may have changed the object before our write, and no
+    /// handler has seen that change.
+    missed_updates: bool,
 }
 
 impl<V> Default for Cache<V> {
     fn default() -> Self {
-        let inner = Inner { spaces: HashMap::new(), version: 0, lists: 0 };
-        Self { inner: RwLock::new(inner), ready: watch::Sender::new(false) }
+        let inner = Inner { namespaces: HashMap::new(), watermark: Watermark::default() };
+        Self { inner: RwLock::new(inner), synced: watch::Sender::new(false) }
     }
 }
 
 impl<V> Cache<V> {
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        inner.spaces.get(namespace)?.get(name).map(|entry| entry.value.clone())
+        self.inner.read().namespaces.get(namespace)?.get(name).map(|entry| entry.value.clone())
     }
 
     pub fn all(&self) -> Vec<Arc<V>> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        inner.spaces.values().flat_map(BTreeMap::values).map(|entry| entry.value.clone()).collect()
+        let inner = self.inner.read();
+        inner.namespaces.values().flat_map(BTreeMap::values).map(|entry| entry.value.clone()).collect()
     }
 
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<V>> {
-        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        inner.spaces.get(namespace).into_iter().flat_map(BTreeMap::values).map(|entry| entry.value.clone()).collect()
+        let inner = self.inner.read();
+        let entries = inner.namespaces.get(namespace).into_iter().flat_map(BTreeMap::values);
+        entries.map(|entry| entry.value.clone()).collect()
     }
 
-    /// Waits until everything was listed once.
-    pub async fn ready(&self) {
-        // The sender is ours and lives as long as we do.
-        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    /// Waits until the first list is complete.
+    pub async fn wait_for_sync(&self) {
+        // The sender is part of this cache and cannot be dropped before it.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// How often everything was listed to the end: asked before a write, told with what came of it.
-    pub fn lists(&self) -> u64 {
-        self.inner.read().unwrap_or_else(PoisonError::into_inner).lists
+    pub fn relists(&self) -> u64 {
+        self.inner.read().watermark.relists()
     }
 
-    /// A list begins, which is believed even when it is older than what is known: a cluster can be set back.
     pub fn begin_list(&self) {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner).version = 0;
+        self.inner.write().watermark.begin_list();
     }
 
-    /// As a list says. Gives what was there before.
+    /// Inserts an object of a list. Returns the previous value.
     pub fn insert_listed(&self, key: Key, value: V, version: u64) -> Option<Arc<V>> {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        inner.version = inner.version.max(version);
-        inner.put(key, Entry { version, value: Arc::new(value), own: None }).map(|entry| entry.value)
+        let mut inner = self.inner.write();
+        inner.watermark.observe(version);
+        inner.insert(key, Entry { version, value: Arc::new(value), assumed: None }).map(|entry| entry.value)
     }
 
-    /// As a list says of what is of no interest any more.
+    /// Removes an object that a list contains but the projection drops. Returns the previous value.
     pub fn remove_listed(&self, key: &Key, version: u64) -> Option<Arc<V>> {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        inner.version = inner.version.max(version);
-        inner.take(key).map(|entry| entry.value)
+        let mut inner = self.inner.write();
+        inner.watermark.observe(version);
+        inner.remove(key).map(|entry| entry.value)
     }
 
-    /// As the watch says. While it is behind what we wrote ourselves it has nothing to say.
-    pub fn insert(&self, key: Key, value: V, version: u64) -> Told<V> {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        inner.version = inner.version.max(version);
-        if inner.passes_over(&key, version) {
-            return Told::Stale;
+    /// Inserts an object that the watch delivered, unless the cache has a newer version by an own write.
+    pub fn insert(&self, key: Key, value: V, version: u64) -> Update<V> {
+        let mut inner = self.inner.write();
+        inner.watermark.observe(version);
+        if inner.is_stale(&key, version) {
+            return Update::Stale;
         }
-        let old = inner.put(key, Entry { version, value: Arc::new(value), own: None });
-        Told::News(old.and_then(|entry| match entry.own {
-            Some(own) if own.passed_over => own.told,
+        let previous = inner.insert(key, Entry { version, value: Arc::new(value), assumed: None });
+        Update::Applied(previous.and_then(|entry| match entry.assumed {
+            Some(assumed) if assumed.missed_updates => assumed.watched,
             _ => Some(entry.value),
         }))
     }
 
-    /// Puts in what we wrote ourselves, before the watch tells us; unless it has told us, and perhaps more. What was sent
-    /// before the last list ended is in that list, or gone, or the watch tells: the versions in a list say nothing about
-    /// what was deleted.
-    pub fn insert_own(&self, key: Key, value: V, version: u64, lists: u64) {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        if lists != inner.lists
-            || version <= inner.version
-            || inner.get(&key).is_some_and(|known| known.version > version)
-        {
+    /// Inserts the result of an own write, subject to [`Watermark::accepts`].
+    pub fn assume(&self, key: Key, value: V, version: u64, relists: u64) {
+        let mut inner = self.inner.write();
+        if !inner.watermark.accepts(version, relists) || inner.get(&key).is_some_and(|entry| entry.version > version) {
             return;
         }
-        let own = match inner.take(&key) {
-            Some(Entry { own: Some(own), .. }) => own,
-            before => Box::new(Own { told: before.map(|entry| entry.value), passed_over: false }),
+        let assumed = match inner.remove(&key) {
+            Some(Entry { assumed: Some(assumed), .. }) => assumed,
+            previous => Box::new(Assumed { watched: previous.map(|entry| entry.value), missed_updates: false }),
         };
-        inner.put(key, Entry { version, value: Arc::new(value), own: Some(own) });
+        inner.insert(key, Entry { version, value: Arc::new(value), assumed: Some(assumed) });
     }
 
-    pub fn remove(&self, key: &Key, version: u64) -> Told<V> {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        inner.version = inner.version.max(version);
-        // One that went before we made the one we know.
-        if inner.passes_over(key, version) {
-            return Told::Stale;
+    /// Removes an object whose deletion the watch delivered, unless the cache has a newer version by an own write.
+    pub fn remove(&self, key: &Key, version: u64) -> Update<V> {
+        let mut inner = self.inner.write();
+        inner.watermark.observe(version);
+        if inner.is_stale(key, version) {
+            return Update::Stale;
         }
-        Told::News(inner.take(key).map(|entry| entry.value))
+        Update::Applied(inner.remove(key).map(|entry| entry.value))
     }
 
-    /// Ends a list: whatever is not in it is gone. Gives those.
-    pub fn retain(&self, listed: &HashSet<Key>) -> Vec<(Key, Arc<V>)> {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        let mut gone = Vec::new();
-        for (namespace, space) in &mut inner.spaces {
-            space.retain(|name, entry| {
+    /// Completes a list: removes and returns all objects that are not in it.
+    pub fn end_list(&self, listed: &HashSet<Key>) -> Vec<(Key, Arc<V>)> {
+        let mut inner = self.inner.write();
+        let mut removed = Vec::new();
+        for (namespace, entries) in &mut inner.namespaces {
+            entries.retain(|name, entry| {
                 let key = (namespace.clone(), name.clone());
-                let kept = listed.contains(&key);
-                if !kept {
-                    gone.push((key, entry.value.clone()));
+                let is_listed = listed.contains(&key);
+                if !is_listed {
+                    removed.push((key, entry.value.clone()));
                 }
-                kept
+                is_listed
             });
         }
-        inner.spaces.retain(|_, space| !space.is_empty());
-        inner.lists += 1;
+        inner.namespaces.retain(|_, entries| !entries.is_empty());
+        inner.watermark.end_list();
         drop(inner);
-        self.ready.send_replace(true);
-        gone
+        self.synced.send_replace(true);
+        removed
     }
 }
 
 impl<V> Inner<V> {
     fn get(&self, (namespace, name): &Key) -> Option<&Entry<V>> {
-        self.spaces.get(namespace)?.get(name)
+        self.namespaces.get(namespace)?.get(name)
     }
 
-    fn put(&mut self, (namespace, name): Key, entry: Entry<V>) -> Option<Entry<V>> {
-        self.spaces.entry(namespace).or_default().insert(name, entry)
+    fn insert(&mut self, (namespace, name): Key, entry: Entry<V>) -> Option<Entry<V>> {
+        self.namespaces.entry(namespace).or_default().insert(name, entry)
     }
 
-    fn take(&mut self, (namespace, name): &Key) -> Option<Entry<V>> {
-        let space = self.spaces.get_mut(namespace)?;
-        let gone = space.remove(name);
-        if space.is_empty() {
-            self.spaces.remove(namespace);
+    fn remove(&mut self, (namespace, name): &Key) -> Option<Entry<V>> {
+        let entries = self.namespaces.get_mut(namespace)?;
+        let removed = entries.remove(name);
+        if entries.is_empty() {
+            self.namespaces.remove(namespace);
         }
-        gone
+        removed
     }
 
-    /// Whether we know more than this version, which is noted.
-    fn passes_over(&mut self, (namespace, name): &Key, version: u64) -> bool {
-        let known = self.spaces.get_mut(namespace).and_then(|space| space.get_mut(name));
-        let Some(known) = known.filter(|known| known.version > version) else { return false };
-        if let Some(own) = &mut known.own {
-            own.passed_over = true;
+    /// Reports whether the cache has a newer version. If that is an assumed write, records the missed update.
+    fn is_stale(&mut self, (namespace, name): &Key, version: u64) -> bool {
+        let entry = self.namespaces.get_mut(namespace).and_then(|entries| entries.get_mut(name));
+        let Some(entry) = entry.filter(|entry| entry.version > version) else { return false };
+        if let Some(assumed) = &mut entry.assumed {
+            assumed.missed_updates = true;
         }
         true
     }
 }
 
-/// What a watch's word was to us.
+/// The effect of a watch event on the cache.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Told<V> {
-    /// With what was there before.
-    News(Option<Arc<V>>),
-    /// We knew more.
+pub enum Update<V> {
+    /// The event was applied. Contains the previous value as the handlers know it.
+    Applied(Option<Arc<V>>),
+    /// The cache has a newer version.
     Stale,
 }
 
@@ -203,87 +217,87 @@ mod tests {
     }
 
     #[test]
-    fn our_own_writes_do_not_undo_what_the_watch_said() {
+    fn assumed_write_does_not_undo_watch_events() {
         let cache = Cache::default();
-        cache.insert_own(key("a"), 1, 5, cache.lists());
+        cache.assume(key("a"), 1, 5, cache.relists());
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&1));
         cache.insert(key("a"), 2, 6);
         cache.remove(&key("a"), 7);
-        // Our own answer comes late: the object is gone already.
-        cache.insert_own(key("a"), 1, 5, cache.lists());
+        // The response of the write arrives after the deletion.
+        cache.assume(key("a"), 1, 5, cache.relists());
         assert_eq!(cache.get("ns", "a"), None);
     }
 
     #[test]
-    fn a_watch_that_is_behind_does_not_undo_our_own_writes() {
+    fn stale_watch_event_does_not_undo_assumed_write() {
         let cache = Cache::default();
         cache.insert(key("a"), 1, 1);
-        cache.insert_own(key("a"), 3, 9, cache.lists());
-        // The one before ours went; ours is there.
-        assert_eq!(cache.remove(&key("a"), 8), Told::Stale);
+        cache.assume(key("a"), 3, 9, cache.relists());
+        // A predecessor of the same name was deleted.
+        assert_eq!(cache.remove(&key("a"), 8), Update::Stale);
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&3));
-        assert_eq!(cache.insert(key("a"), 3, 9), Told::News(Some(Arc::new(1))));
-        assert_eq!(cache.remove(&key("a"), 10), Told::News(Some(Arc::new(3))));
+        assert_eq!(cache.insert(key("a"), 3, 9), Update::Applied(Some(Arc::new(1))));
+        assert_eq!(cache.remove(&key("a"), 10), Update::Applied(Some(Arc::new(3))));
     }
 
     #[test]
-    fn what_others_changed_before_us_is_news_when_the_watch_has_caught_up() {
+    fn updates_missed_because_of_assumed_write_are_reported_later() {
         let cache = Cache::default();
         cache.insert(key("a"), 1, 1);
-        cache.insert_own(key("a"), 3, 9, cache.lists());
-        // Only our own write comes back: no difference.
-        assert_eq!(cache.insert(key("a"), 3, 9), Told::News(Some(Arc::new(3))));
-        // Ours holds what somebody wrote before it, of which nobody was told.
-        cache.insert_own(key("a"), 5, 20, cache.lists());
-        cache.insert_own(key("a"), 6, 22, cache.lists());
-        assert_eq!(cache.insert(key("a"), 4, 19), Told::Stale);
-        assert_eq!(cache.insert(key("a"), 6, 22), Told::News(Some(Arc::new(3))));
-        assert_eq!(cache.insert(key("a"), 7, 23), Told::News(Some(Arc::new(6))));
+        cache.assume(key("a"), 3, 9, cache.relists());
+        // The watch delivers only our own write: no difference.
+        assert_eq!(cache.insert(key("a"), 3, 9), Update::Applied(Some(Arc::new(3))));
+        // Our write contains a change of another client that no handler has seen.
+        cache.assume(key("a"), 5, 20, cache.relists());
+        cache.assume(key("a"), 6, 22, cache.relists());
+        assert_eq!(cache.insert(key("a"), 4, 19), Update::Stale);
+        assert_eq!(cache.insert(key("a"), 6, 22), Update::Applied(Some(Arc::new(3))));
+        assert_eq!(cache.insert(key("a"), 7, 23), Update::Applied(Some(Arc::new(6))));
     }
 
     #[test]
-    fn what_was_written_before_a_list_and_deleted_before_it_does_not_come_back() {
+    fn object_written_and_deleted_before_a_list_is_not_restored() {
         let cache = Cache::default();
         cache.insert(key("a"), 1, 50);
         cache.insert(key("b"), 1, 90);
-        let lists = cache.lists();
-        // Ours is stored as 100 and deleted as 101; the list that follows knows nothing newer than 90.
+        let relists = cache.relists();
+        // Our write is stored as 100 and deleted as 101; the newest version in the list that follows is 90.
         cache.begin_list();
         cache.insert_listed(key("b"), 1, 90);
-        assert_eq!(cache.retain(&HashSet::from([key("b")])), [(key("a"), Arc::new(1))]);
-        cache.insert_own(key("a"), 2, 100, lists);
+        assert_eq!(cache.end_list(&HashSet::from([key("b")])), [(key("a"), Arc::new(1))]);
+        cache.assume(key("a"), 2, 100, relists);
         assert_eq!(cache.get("ns", "a"), None);
     }
 
     #[test]
-    fn what_we_wrote_during_a_list_that_does_not_have_it_is_told_to_be_gone() {
+    fn object_written_during_a_list_without_it_is_removed() {
         let cache = Cache::default();
         cache.begin_list();
-        cache.insert_own(key("a"), 2, 100, cache.lists());
-        assert_eq!(cache.retain(&HashSet::new()), [(key("a"), Arc::new(2))]);
+        cache.assume(key("a"), 2, 100, cache.relists());
+        assert_eq!(cache.end_list(&HashSet::new()), [(key("a"), Arc::new(2))]);
     }
 
     #[test]
-    fn a_list_is_believed_even_when_it_is_older() {
+    fn list_is_authoritative_even_if_older() {
         let cache = Cache::default();
         cache.insert(key("a"), 2, 9);
         cache.begin_list();
         cache.insert_listed(key("a"), 1, 4);
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&1));
-        assert_eq!(cache.insert(key("a"), 3, 5), Told::News(Some(Arc::new(1))));
-        // What we write from then on counts again.
-        cache.insert_own(key("a"), 4, 6, cache.lists());
+        assert_eq!(cache.insert(key("a"), 3, 5), Update::Applied(Some(Arc::new(1))));
+        // Later own writes are assumed again.
+        cache.assume(key("a"), 4, 6, cache.relists());
         assert_eq!(cache.get("ns", "a").as_deref(), Some(&4));
     }
 
     #[test]
-    fn a_new_list_removes_what_is_not_in_it() {
+    fn list_removes_unlisted_objects() {
         let cache = Cache::default();
         cache.insert(key("a"), 1, 1);
         cache.insert(key("b"), 2, 2);
-        assert!(!*cache.ready.borrow());
-        assert_eq!(cache.retain(&HashSet::from([key("b")])), [(key("a"), Arc::new(1))]);
-        assert!(*cache.ready.borrow());
+        assert!(!*cache.synced.borrow());
+        assert_eq!(cache.end_list(&HashSet::from([key("b")])), [(key("a"), Arc::new(1))]);
+        assert!(*cache.synced.borrow());
         assert_eq!(cache.all().len(), 1);
     }
 }

@@ -1,7 +1,8 @@
-//! Drives one server towards its spec. Reads and writes here; decides in `odc_core::devserver`.
+//! The server controller: reads the caches, gets a plan from `odc_core::devserver`, and executes it.
 
-mod answer;
 mod observe;
+mod uncached_reads;
+pub mod validation_inputs;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,183 +13,184 @@ use kube::{Resource as _, ResourceExt as _};
 use odc_api::v1alpha1::{DevServer, DevServerStatus, Phase};
 use odc_core::devserver::{self, Plan};
 use odc_core::object::Kind;
-use odc_core::plan::{Again, Write};
+use odc_core::plan::{Requeue, Write};
 use serde_json::Value;
 
 use crate::agents;
 use crate::apply::apply;
 use crate::context::Context;
+use crate::dynamic_api::with_timeout;
 use crate::error::{Class, Error};
-use crate::facts::Known;
-use crate::report::{self, Manager};
-use crate::request::in_time;
-use crate::requeue;
-use crate::unreadable;
+use crate::error_policy;
+use crate::invalid_objects;
+use crate::status_writer::{FieldManager, write_status};
+use observe::ObservedServer;
+use validation_inputs::ValidationInputs;
 
 pub const NAME: &str = "devserver";
-/// A decision asks at most for keys, the Secret and the entrypoint, each once.
-const ROUNDS: usize = 5;
-/// Failures in a row before the owner is told.
-const PATIENCE: u32 = 2;
-/// What the owner of a server reads over which we fall.
-const STUMBLES: &str = "ODC fails at this server by a mistake of its own, and tries again from time to time. \
-    What runs goes on. Tell your administrator, or delete it and create another.";
-/// How long to wait for a watch that is behind.
-const CATCH_UP: Duration = Duration::from_secs(1);
+/// A plan needs at most two queries (the Secret, the entrypoint), each once.
+const MAX_QUERY_ROUNDS: usize = 4;
+/// Consecutive failures before the error is shown in the status.
+const MAX_SILENT_FAILURES: u32 = 2;
+/// The message of a server whose reconciliation panics.
+const INTERNAL_ERROR: &str = "Internal error while reconciling this server; retrying. Running pods are not affected. \
+    Contact your administrator, or recreate the server.";
+/// How long to wait for a stale cache.
+const STALE_CACHE_DELAY: Duration = Duration::from_secs(1);
 
 pub async fn reconcile(server: Arc<DevServer>, ctx: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
-    let done = drive(&server, &ctx).await;
-    ctx.metrics.looked(NAME, started.elapsed());
+    let result = reconcile_once(&server, &ctx).await;
+    ctx.metrics.record_reconcile(NAME, started.elapsed());
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
-    match done {
+    match result {
         Ok(action) => {
-            let stood = ctx.hints.change(uid, |hint| {
-                hint.failures = 0;
-                hint.obstacle.take().is_some()
+            let had_error = ctx.soft_states.update(uid, |entry| {
+                entry.failures = 0;
+                entry.recurring_error.take().is_some()
             });
-            // What people were told stood in the way does so no more.
-            Ok(if stood { Action::requeue(Duration::ZERO) } else { action })
+            // Reconciled again to remove the error from the status.
+            Ok(if had_error { Action::requeue(Duration::ZERO) } else { action })
         }
         Err(error) => {
-            tell_obstacle(&server, &ctx, uid, &error).await;
+            report_error(&server, &ctx, uid, &error).await;
             Err(error)
         }
     }
 }
 
-/// What goes wrong again and again is told to the owner: they may be the one who can mend it.
-async fn tell_obstacle(server: &DevServer, ctx: &Context, uid: &str, error: &Error) {
-    if error.class() == Class::Conflict || matches!(error, Error::NotLeading) {
+/// Shows a repeated error in the status, because the owner may be able to fix it.
+async fn report_error(server: &DevServer, ctx: &Context, uid: &str, error: &Error) {
+    if error.class() == Class::Conflict || matches!(error, Error::NotLeader) {
         return;
     }
-    let again = ctx.hints.change(uid, |hint| {
-        hint.obstacle = (hint.failures >= PATIENCE).then(|| error.sentence());
-        hint.obstacle.is_some()
+    let is_shown = ctx.soft_states.update(uid, |entry| {
+        entry.recurring_error = (entry.failures >= MAX_SILENT_FAILURES).then(|| error.user_message());
+        entry.recurring_error.is_some()
     });
-    if !again {
+    if !is_shown {
         return;
     }
-    if let Some(status) = decide(server, ctx, None).status
-        && let Err(other) = report::status(ctx, server, own_part(status), Manager::Driver).await
+    if let Some(status) = plan(server, ctx).status
+        && let Err(other) = write_status(ctx, server, without_admission(status), FieldManager::Operator).await
     {
-        // The obstacle itself is being reported; that this cannot be told either is no news.
-        tracing::debug!(error = &other as &dyn std::error::Error, "an obstacle was not told");
+        // The first error is returned and logged by the caller.
+        tracing::debug!(error = &other as &dyn std::error::Error, "failed to write an error to the status");
     }
 }
 
-async fn drive(server: &DevServer, ctx: &Arc<Context>) -> Result<Action, Error> {
-    if is_behind(server, ctx).await? {
-        // The watch will tell; this is for the case that it does not.
-        return Ok(Action::requeue(CATCH_UP));
+async fn reconcile_once(server: &DevServer, ctx: &Arc<Context>) -> Result<Action, Error> {
+    if is_stale(server, ctx).await? {
+        // The watch event of the newer version also enqueues the server; this is a fallback.
+        return Ok(Action::requeue(STALE_CACHE_DELAY));
     }
-    let mut keys = None;
-    for _ in 0..ROUNDS {
-        // One that went meanwhile needs nothing more, and answers about it are not kept.
-        if !ctx.hints.knows(server.metadata.uid.as_deref().unwrap_or_default()) {
+    for _ in 0..MAX_QUERY_ROUNDS {
+        // A server that was deleted during a query needs no plan.
+        if !ctx.soft_states.contains(server.metadata.uid.as_deref().unwrap_or_default()) {
             return Ok(Action::await_change());
         }
-        let plan = decide(server, ctx, keys.as_ref());
-        if let Some(question) = &plan.ask {
-            answer::answer(ctx, server, question, &mut keys).await?;
+        let plan = plan(server, ctx);
+        if let Some(query) = &plan.query {
+            uncached_reads::run(ctx, server, query).await?;
             continue;
         }
-        return carry_out(server, ctx, plan).await;
+        return execute(server, ctx, plan).await;
     }
-    Err(Error::Malformed { what: "a plan".into(), reason: "it asks for more than there is".into() })
+    Err(Error::Internal(format!("the plan has more than {MAX_QUERY_ROUNDS} queries")))
 }
 
-/// Whether our copy of the server is older than that of its pods. A grant is stored before its pods are made and each pod
-/// carries its number, so a number we do not know is news. Deciding without it would stop what runs rightly; it comes
-/// when a list was old, which is why the API server itself is asked.
-async fn is_behind(server: &DevServer, ctx: &Context) -> Result<bool, Error> {
-    let known =
+/// Reports whether the cached server is older than its cached pods. An admission is stored before its pods are created,
+/// and each pod carries the run of its admission, so a pod of a later run means that the server is stale. A plan from
+/// it would stop the pods of the current run. Stale lists cause this, so the version is compared with the API server.
+async fn is_stale(server: &DevServer, ctx: &Context) -> Result<bool, Error> {
+    let known_run =
         server.status.as_ref().and_then(|status| status.admission.as_ref()).map_or(0, |admission| admission.run);
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
-    if observe::Observed::of(ctx, server).newest_run(uid).is_none_or(|run| run <= known) {
+    if ObservedServer::new(ctx, server).newest_run(uid).is_none_or(|run| run <= known_run) {
         return Ok(false);
     }
     let name = server.name_any();
     let api: Api<DevServer> = Api::namespaced(ctx.client.clone(), &server.namespace().unwrap_or_default());
-    let answer = in_time(api.get_metadata_opt(&name)).await;
-    let stored = answer.map_err(|source| Error::Read { kind: Kind::DevServer, name, source: Box::new(source) })?;
+    let response = with_timeout(api.get_metadata_opt(&name)).await;
+    let stored =
+        response.map_err(|source| Error::Read { kind: Kind::DevServer.as_str(), name, source: Box::new(source) })?;
     Ok(stored.is_none_or(|stored| stored.metadata.resource_version != server.metadata.resource_version))
 }
 
-fn decide(server: &DevServer, ctx: &Context, keys: Option<&devserver::build::Keys>) -> Plan {
+fn plan(server: &DevServer, ctx: &Context) -> Plan {
     let settings = &ctx.config.server;
-    let known = Known::of(ctx, server);
-    let facts = known.facts(&settings.default_image);
-    let checked = devserver::validate::validate(server, &facts);
-    let observed = observe::Observed::of(ctx, server);
-    devserver::decide(server, &checked, &observed.seen(keys), settings, ctx.now())
+    let inputs = ValidationInputs::new(&ctx.cluster, server);
+    let validated = devserver::validate::validate(server, &inputs.inputs(&settings.default_image));
+    let observed = ObservedServer::new(ctx, server);
+    devserver::reconcile(server, &validated, &observed.observed(), &observed.soft_state(), settings, ctx.now())
 }
 
-async fn carry_out(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result<Action, Error> {
+async fn execute(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result<Action, Error> {
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
     for write in &plan.writes {
-        let stored = apply(ctx, write).await.inspect_err(|error| answer::learn_from(ctx, uid, error))?;
-        if let (Write::Create(object), Some(stored)) = (write, stored)
-            && object.kind == Kind::Secret
-        {
-            answer::learn_secret(ctx, uid, &stored);
+        let stored = apply(ctx, write).await.inspect_err(|error| uncached_reads::record_error(ctx, uid, error))?;
+        if let (Write::CreateWithKeys { .. }, Some(stored)) = (write, stored) {
+            uncached_reads::record_secret(ctx, uid, &stored);
         }
     }
-    let stored = server.status.as_ref().and_then(|status| status.phase);
-    let held = plan.status.is_none() && plan.phase.is_some() && plan.phase != stored;
+    let stored_phase = server.status.as_ref().and_then(|status| status.phase);
+    let is_deferred = plan.status.is_none() && plan.phase.is_some() && plan.phase != stored_phase;
     let now = ctx.now();
-    ctx.hints.change(uid, |hint| {
-        match plan.phase.filter(|_| held) {
-            Some(phase) if hint.held.is_none_or(|(before, _)| before != phase) => hint.held = Some((phase, now)),
+    ctx.soft_states.update(uid, |entry| {
+        match plan.phase.filter(|_| is_deferred) {
+            Some(phase) if entry.deferred_phase.is_none_or(|(deferred, _)| deferred != phase) => {
+                entry.deferred_phase = Some((phase, now));
+            }
             Some(_) => {}
-            None => hint.held = None,
+            None => entry.deferred_phase = None,
         }
         if plan.phase == Some(Phase::Running) {
-            hint.agents.iter_mut().for_each(|(_, agent)| agent.goes_on());
+            entry.agents.iter_mut().for_each(|(_, agent)| agent.cancel_stop());
         }
     });
-    agents::make(ctx, server, plan.calls);
+    agents::start(ctx, server, plan.calls);
     if let Some(status) = plan.status {
-        let written = report::status(ctx, server, own_part(status), Manager::Driver).await?;
-        started(ctx, server, &written);
-        if is_somebodys(ctx, server) {
-            ctx.reporter.tell(&server.object_ref(&()), &plan.events);
+        let written = write_status(ctx, server, without_admission(status), FieldManager::Operator).await?;
+        observe_start(ctx, server, &written);
+        if has_owner(ctx, server) {
+            ctx.events.publish(&server.object_ref(&()), &plan.events);
         }
     }
-    Ok(match plan.again {
-        Again::OnChange => Action::await_change(),
-        Again::After(time) => Action::requeue(time),
+    Ok(match plan.requeue {
+        Requeue::AwaitChange => Action::await_change(),
+        Requeue::After(time) => Action::requeue(time),
     })
 }
 
-/// Only in the namespaces of users may we write events.
-fn is_somebodys(ctx: &Context, server: &DevServer) -> bool {
-    server.metadata.namespace.as_deref().is_some_and(|namespace| ctx.owner(namespace).is_some())
+/// Reports whether the server is in a user's namespace. The operator may create events only there.
+fn has_owner(ctx: &Context, server: &DevServer) -> bool {
+    server.metadata.namespace.as_deref().is_some_and(|namespace| ctx.cluster.owner(namespace).is_some())
 }
 
-/// The status without what the queue writes.
-fn own_part(status: DevServerStatus) -> Value {
-    let own = DevServerStatus { admission: None, flavor: None, ..status };
-    // A status always becomes JSON.
-    serde_json::to_value(own).unwrap_or_default()
+/// Removes the fields that the scheduler owns.
+fn without_admission(status: DevServerStatus) -> Value {
+    let status = DevServerStatus { admission: None, flavor: None, ..status };
+    // Serializing a status cannot fail.
+    serde_json::to_value(status).unwrap_or_default()
 }
 
-fn started(ctx: &Context, before: &DevServer, now: &DevServer) {
-    let running = |server: &DevServer| server.status.as_ref().and_then(|status| status.running_since.clone());
-    let granted = now.status.as_ref().and_then(|status| status.admission.as_ref()?.granted_at.clone());
-    if let (None, Some(since), Some(granted)) = (running(before), running(now), granted) {
-        ctx.metrics.start_seconds.observe(since.0.duration_since(granted.0).as_secs_f64().max(0.0));
+/// Observes the time from admission to ready when a server starts to run.
+fn observe_start(ctx: &Context, old: &DevServer, new: &DevServer) {
+    let running_since = |server: &DevServer| server.status.as_ref().and_then(|status| status.running_since.clone());
+    let admitted_at = new.status.as_ref().and_then(|status| status.admission.as_ref()?.admitted_at.clone());
+    if let (None, Some(since), Some(admitted_at)) = (running_since(old), running_since(new), admitted_at) {
+        ctx.metrics.start_seconds.observe(since.0.duration_since(admitted_at.0).as_secs_f64().max(0.0));
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the applier's signature")]
+#[expect(clippy::needless_pass_by_value, reason = "signature required by the applier")]
 pub fn on_error(server: Arc<DevServer>, error: &Error, ctx: Arc<Context>) -> Action {
-    let failures = ctx.hints.failed(server.metadata.uid.as_deref().unwrap_or_default());
+    let failures = ctx.soft_states.record_failure(server.metadata.uid.as_deref().unwrap_or_default());
     let name = server.metadata.name.as_deref().unwrap_or_default();
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
-    if matches!(error, Error::Panicked(_)) && failures > PATIENCE {
-        // No plan can say so: making one is what fails.
-        unreadable::refuse(&ctx, &server.metadata, STUMBLES);
+    if matches!(error, Error::Panicked(_)) && failures > MAX_SILENT_FAILURES {
+        // The status cannot be planned, because planning is what panics.
+        invalid_objects::reject(&ctx, &server.metadata, INTERNAL_ERROR);
     }
-    requeue::failed(&ctx, NAME, &format!("{namespace}/{name}"), error, failures)
+    error_policy::handle_error(&ctx, NAME, &format!("{namespace}/{name}"), error, failures)
 }

@@ -1,51 +1,143 @@
-//! Tells how much of each flavor there is, at most once a second.
+//! The flavor loop: writes the status of all flavors, at most once a second. It is the only writer of that status; the
+//! scheduler hands over its histories in memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus};
+use odc_api::v1alpha1::FlavorHistory;
 use odc_core::flavor;
-use serde_json::Value;
+use parking_lot::Mutex;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::report::{self, Manager};
-use crate::requeue::at_most_once_a_second;
-use crate::snapshot::{Decided, Snapshot};
+use crate::error_policy::run_rate_limited;
+use crate::scheduler::snapshot::{AssumedAdmissions, OwnedSnapshot};
+use crate::status_writer::{FieldManager, write_status};
 
 const NAME: &str = "flavor";
 
-pub async fn run(ctx: Arc<Context>) {
-    at_most_once_a_second(&ctx, NAME, &ctx.triggers.flavors, pass).await;
+/// Histories that changed and are not stored yet, by flavor.
+#[derive(Default)]
+pub struct PendingHistories(Mutex<BTreeMap<String, FlavorHistory>>);
+
+impl PendingHistories {
+    pub fn insert(&self, flavor: String, history: FlavorHistory) {
+        self.0.lock().insert(flavor, history);
+    }
+
+    fn get(&self, flavor: &str) -> Option<FlavorHistory> {
+        self.0.lock().get(flavor).cloned()
+    }
+
+    /// Removes a history that was stored, unless a newer one arrived during the write.
+    fn remove_stored(&self, flavor: &str, stored: Option<&FlavorHistory>) {
+        let mut histories = self.0.lock();
+        if histories.get(flavor) == stored {
+            histories.remove(flavor);
+        }
+    }
+
+    /// Drops the histories of deleted flavors.
+    fn retain(&self, exists: impl Fn(&str) -> bool) {
+        self.0.lock().retain(|flavor, _| exists(flavor));
+    }
 }
 
-async fn pass(ctx: &Context) -> Result<(), Error> {
-    let snapshot = Snapshot::take(ctx, &Decided::new(), |server, now| {
+pub async fn run(ctx: Arc<Context>) {
+    run_rate_limited(&ctx, NAME, &ctx.work_queues.flavors, reconcile_all).await;
+}
+
+async fn reconcile_all(ctx: &Context) -> Result<(), Error> {
+    let owned = OwnedSnapshot::take(ctx, &AssumedAdmissions::new(), |server, now| {
         server.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0)
     });
-    let world = snapshot.world();
-    let flavors = ctx.cluster.flavors.kept.all();
+    let snapshot = owned.as_snapshot();
+    let flavors = ctx.cluster.flavors.objects.all();
+    ctx.pending_histories.retain(|name| ctx.cluster.flavors.objects.get("", name).is_some());
     let defaults = flavors.iter().filter(|flavor| flavor.spec.default).count();
     let mut result = Ok(());
     for flavor in flavors {
         let Some(name) = flavor.metadata.name.as_ref().and_then(|name| name.parse().ok()) else { continue };
-        let capacity = flavor::capacity(&flavor, &world);
-        let status = flavor::status(&flavor, &capacity, world.queue_length(&name), defaults, ctx.now());
-        if flavor.status.as_ref() == Some(&status) {
-            continue;
+        let capacity = flavor::capacity(&flavor, &snapshot);
+        let mut status = flavor::status(&flavor, &capacity, snapshot.queue_length(&name), defaults, ctx.now());
+        if let Some(history) = ctx.pending_histories.get(name.as_str()) {
+            status.history = Some(history);
         }
-        if ctx.cluster.flavors.turns.take(name.as_str(), Manager::Driver).is_ok() {
-            // One that cannot be written keeps nobody else from being told.
-            result = result.and(write(ctx, &flavor, status).await);
+        let history = status.history.clone();
+        let written = if flavor.status.as_ref() == Some(&status) {
+            Ok(())
         } else {
-            // The queue has just written its part; the next pass is a second away.
-            ctx.triggers.flavors.notify_one();
+            let status = serde_json::to_value(status).unwrap_or_default();
+            write_status(ctx, &*flavor, status, FieldManager::Operator).await.map(drop)
+        };
+        if written.is_ok() {
+            ctx.pending_histories.remove_stored(name.as_str(), history.as_ref());
         }
+        // A failed write does not keep the other flavors from being written.
+        result = result.and(written);
     }
     result
 }
 
-async fn write(ctx: &Context, flavor: &DevServerFlavor, status: DevServerFlavorStatus) -> Result<(), Error> {
-    let own = DevServerFlavorStatus { record: None, ..status };
-    let status: Value = serde_json::to_value(own).unwrap_or_default();
-    report::status(ctx, flavor, status, Manager::Driver).await.map(drop)
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake::{self, FakeApiServer, RecordedRequest};
+
+    fn history(estimates: u32) -> FlavorHistory {
+        let calibration = json!({"estimates": estimates, "withinP50": 0, "withinP90": 0, "waits": [], "levels": []});
+        serde_json::from_value(json!({"etaCalibration": calibration})).unwrap()
+    }
+
+    /// An API server that stores the flavor `cpu`, and responds to each write with the next code.
+    fn cluster(codes: &'static [u16]) -> FakeApiServer {
+        let mut codes = codes.iter();
+        fake::api_server(move |request| {
+            let code = codes.next().copied().unwrap_or(200);
+            (code, flavor(request.body["status"].clone()))
+        })
+    }
+
+    fn flavor(status: Value) -> Value {
+        let mut flavor = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServerFlavor",
+            "metadata": {"name": "cpu", "uid": "f", "resourceVersion": "9"},
+            "spec": {"resources": {"per": "Server", "cpu": "1", "memory": "1Gi"}}});
+        flavor["status"] = status;
+        flavor
+    }
+
+    fn writes(cluster: &FakeApiServer) -> Vec<Value> {
+        let requests = cluster.requests().into_iter().filter(RecordedRequest::is_write);
+        requests.map(|request| request.body["status"]["history"]["etaCalibration"]["estimates"].clone()).collect()
+    }
+
+    #[tokio::test]
+    async fn history_is_stored_with_the_status_and_retried_after_an_error() {
+        let cluster = cluster(&[503, 200]);
+        let ctx = fake::context(cluster.client.clone());
+        let object = serde_json::from_value(flavor(Value::Null)).unwrap();
+        ctx.cluster.flavors.objects.insert_listed((String::new(), "cpu".into()), object, 1);
+        ctx.pending_histories.insert("cpu".into(), history(1));
+        ctx.pending_histories.insert("deleted".into(), history(1));
+        assert!(reconcile_all(&ctx).await.is_err());
+        ctx.pending_histories.insert("cpu".into(), history(2));
+        reconcile_all(&ctx).await.unwrap();
+        assert_eq!(writes(&cluster), [json!(1), json!(2)]);
+        assert!(ctx.pending_histories.0.lock().is_empty());
+        // The stored history is kept, and nothing is written without a change.
+        reconcile_all(&ctx).await.unwrap();
+        assert_eq!(writes(&cluster).len(), 2);
+    }
+
+    #[test]
+    fn history_replaced_during_a_write_is_kept() {
+        let histories = PendingHistories::default();
+        histories.insert("gpu".into(), history(2));
+        histories.remove_stored("gpu", Some(&history(1)));
+        assert_eq!(histories.get("gpu"), Some(history(2)));
+        histories.remove_stored("gpu", Some(&history(2)));
+        assert_eq!(histories.get("gpu"), None);
+    }
 }

@@ -13,17 +13,17 @@ use axum::routing::get;
 
 use crate::metrics::Metrics;
 
-/// A standby is ready too: it is there, and takes over when it must.
+/// A standby reports ready, so that a rolling update does not wait for leadership.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     pub metrics: Arc<Metrics>,
-    catching_up: Arc<AtomicBool>,
+    syncing: Arc<AtomicBool>,
 }
 
 impl Health {
-    /// A new leader has to see everything once before it is of use.
-    pub fn catching_up(&self, is: bool) {
-        self.catching_up.store(is, Ordering::Relaxed);
+    /// Sets whether caches are being synced. A new leader is not ready before that.
+    pub fn set_syncing(&self, syncing: bool) {
+        self.syncing.store(syncing, Ordering::Relaxed);
     }
 }
 
@@ -36,8 +36,8 @@ pub fn router(health: Health) -> Router {
 }
 
 async fn ready(State(health): State<Health>) -> Response {
-    if health.catching_up.load(Ordering::Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, "reading what there is\n").into_response()
+    if health.syncing.load(Ordering::Relaxed) {
+        (StatusCode::SERVICE_UNAVAILABLE, "caches not synced\n").into_response()
     } else {
         "ok\n".into_response()
     }

@@ -1,220 +1,123 @@
-//! The operator: keeps what people asked for true, in the cluster and nowhere else.
+//! The ODC operator: controllers for servers, users, teams and flavors, the scheduler, and the `queue.odc.dev` API.
 //!
-//! Drivers read, ask `odc-core`, and write what it says. Nothing needed for correctness lives in this process: what it
-//! keeps are copies of the cluster and hints that cost a question when lost.
+//! Controllers read the caches, call `odc-core` for a plan, and execute it. All state needed for correctness is stored
+//! in the API server; this process holds only caches and soft state, which can be lost at any time.
 
 pub mod agents;
+mod api_server_clock;
 mod apply;
 mod cache;
 mod client;
-mod clock;
 mod config;
 mod context;
+mod controller;
 mod devserver;
-mod driver;
+mod dynamic_api;
 mod error;
-mod facts;
+mod error_policy;
+mod events;
 #[cfg(test)]
 mod fake;
 mod flavor;
-mod follow;
 mod health;
-mod kept_secret;
-mod keys;
-mod lease;
+mod image_entrypoint;
+mod invalid_objects;
+mod leader;
+mod leader_tasks;
+mod managed_secret;
 mod metrics;
-mod missing;
-mod own;
-mod queue;
+mod missing_nodes;
 mod queue_api;
-mod reflect;
-mod registry;
-mod report;
-mod request;
-mod requeue;
-mod snapshot;
+mod scheduler;
+mod soft_state;
+mod status_writer;
 mod team;
-mod unreadable;
 mod user;
-mod watch;
+mod watches;
+mod work_queues;
 
-use std::sync::Arc;
-
-use futures_util::future::{BoxFuture, FutureExt as _, select_all};
+use futures_util::future::select_all;
 use kube::Client;
-use kube::runtime::reflector;
-use tokio::sync::{Notify, mpsc};
 
 pub use config::{Config, Options};
+pub use metrics::{MetricDescription, metric_descriptions};
 
-use clock::Clock;
-use context::{Admitting, Children, Cluster, Context, Flavors, Hints, Neighbours, Triggers};
-use driver::driver;
+use api_server_clock::Clock;
 use health::Health;
-use lease::{Candidate, Lead};
-use report::Reporter;
+use leader::{LeaderElector, Leadership};
 
-/// Servers driven at once.
-const SERVERS_AT_ONCE: u16 = 32;
-const USERS_AT_ONCE: u16 = 4;
-const LEASE: &str = "odc-operator";
+const LEASE_NAME: &str = odc_api::label::OPERATOR;
 
-/// Runs until asked to stop, or until another process leads.
+/// Runs until the process receives a shutdown signal or loses leadership.
 pub async fn run(config: Config) -> anyhow::Result<()> {
     let clock = Clock::new();
     let client = client::new(&config, &clock).await?;
     let health = Health::default();
     let identity = identity();
-    let candidate = Candidate::new(&client, &config.namespace, LEASE, identity.clone());
-    let serving = health::serve(config.metrics_address, health.clone());
-    let work = async {
-        tracing::info!(identity, "waiting to lead");
-        let lead = tokio::select! {
-            lead = candidate.acquire() => lead,
-            () = asked_to_stop() => return Ok(()),
+    let elector = LeaderElector::new(&client, &config.namespace, LEASE_NAME, identity.clone());
+    let health_server = health::serve(config.metrics_address, health.clone());
+    let operator = async {
+        tracing::info!(identity, "waiting for leadership");
+        let leadership = tokio::select! {
+            leadership = elector.acquire() => leadership,
+            () = shutdown_signal() => return Ok(()),
         };
-        tracing::info!(epoch = lead.epoch, "leading");
-        health.metrics.leading.set(1);
-        let ended = lead_on(config, client, clock, &lead, &identity, &health, &candidate).await;
-        health.metrics.leading.set(0);
-        ended
+        tracing::info!(epoch = leadership.epoch, "became leader");
+        health.metrics.leader.set(1);
+        let result = run_as_leader(config, client, clock, &leadership, &identity, &health, &elector).await;
+        health.metrics.leader.set(0);
+        result
     };
     tokio::select! {
-        ended = serving => ended,
-        ended = work => ended,
+        result = health_server => result,
+        result = operator => result,
     }
 }
 
-/// Does everything a leader does, until it leads no more or is asked to stop.
-async fn lead_on(
+/// Runs all tasks of the leader until leadership is lost or a shutdown is requested.
+async fn run_as_leader(
     config: Config,
     client: Client,
     clock: Clock,
-    lead: &Lead,
+    leadership: &Leadership,
     identity: &str,
     health: &Health,
-    candidate: &Candidate,
+    elector: &LeaderElector,
 ) -> anyhow::Result<()> {
-    let (work, ctx) = work(config, client, clock, lead.clone(), identity, health)?;
-    let complete = watch::complete(&ctx);
-    health.catching_up(true);
+    let (tasks, ctx) = leader_tasks::build(config, client, clock, leadership.clone(), identity, health)?;
+    let synced = watches::wait_for_sync(&ctx);
+    health.set_syncing(true);
     let readiness = async {
-        complete.await?;
-        health.catching_up(false);
-        tracing::info!("everything was seen");
+        synced.await?;
+        health.set_syncing(false);
+        tracing::info!("caches synced");
         std::future::pending::<anyhow::Result<()>>().await
     };
     tokio::select! {
-        () = candidate.keep(lead) => anyhow::bail!("another process leads, or the API server is away; ending"),
-        ended = readiness => ended,
-        ((), _, _) = select_all(work) => anyhow::bail!("a part of the operator ended by itself"),
-        () = asked_to_stop() => {
-            // Nobody decides any more, and what was decided is left to the next one, who begins when our last write is
-            // over, and need not wait for the Lease to run out.
-            if let Err(error) = candidate.release(lead).await {
-                tracing::info!(error = &error as &dyn std::error::Error, "the lease was not given back");
+        () = elector.renew_until_lost(leadership) => {
+            anyhow::bail!("leadership lost: another process is leader or the API server is unreachable")
+        }
+        result = readiness => result,
+        (name, _, _) = select_all(tasks) => anyhow::bail!("operator task {name} ended unexpectedly"),
+        () = shutdown_signal() => {
+            // The tasks are dropped here, so no new writes are made. Releasing the Lease lets the next leader start
+            // without waiting for it to expire.
+            if let Err(error) = elector.release(leadership).await {
+                tracing::info!(error = &error as &dyn std::error::Error, "failed to release the lease");
             }
-            tracing::info!("asked to stop");
+            tracing::info!("shutting down");
             Ok(())
         }
     }
 }
 
-type Work = Vec<BoxFuture<'static, ()>>;
-
-/// Every loop of a leader, wired up.
-fn work(
-    config: Config,
-    client: Client,
-    clock: Clock,
-    lead: Lead,
-    identity: &str,
-    health: &Health,
-) -> anyhow::Result<(Work, Arc<Context>)> {
-    let (servers, servers_writer) = reflector::store();
-    let (users, users_writer) = reflector::store();
-    let (look_at_servers, servers_due) = mpsc::unbounded_channel();
-    let (look_at_users, users_due) = mpsc::unbounded_channel();
-    let (look_at_namespaces, namespaces_due) = mpsc::unbounded_channel();
-    let (own, own_servers) = reflect::own();
-    let user_settings = odc_core::user::Settings {
-        namespace: config.namespace.clone(),
-        account: config.service_account.clone(),
-        closed: config.closed_ranges.clone(),
-    };
-    let since = clock.now();
-    let ctx = Arc::new(Context {
-        reporter: Reporter::new(client.clone(), identity),
-        client,
-        clock,
-        lead,
-        config,
-        user_settings,
-        metrics: health.metrics.clone(),
-        cluster: Cluster {
-            servers: servers.clone(),
-            users: users.clone(),
-            flavors: Flavors::default(),
-            teams: cache::Cache::default(),
-            pods: cache::Cache::default(),
-            nodes: cache::Cache::default(),
-            missing: missing::Missing::default(),
-            claims: cache::Cache::default(),
-            volumes: cache::Cache::default(),
-            classes: cache::Cache::default(),
-            attach_limits: cache::Cache::default(),
-            runtimes: cache::Cache::default(),
-            namespaces: cache::Cache::default(),
-            children: Children::default(),
-            neighbours: Neighbours::default(),
-        },
-        since,
-        authority: tokio::sync::watch::Sender::default(),
-        calls: agents::Calls::new()?,
-        plans: tokio::sync::Mutex::default(),
-        refusals: unreadable::Refusals::default(),
-        hints: Hints::default(),
-        admitting: Admitting::default(),
-        triggers: Triggers {
-            servers: look_at_servers,
-            users: look_at_users,
-            namespaces: look_at_namespaces,
-            teams: Notify::new(),
-            queue: Notify::new(),
-            flavors: Notify::new(),
-            own,
-        },
-    });
-    let mut all = watch::all(&ctx, watch::Writers { servers: servers_writer, own_servers, users: users_writer });
-    let servers = driver(&ctx, servers, servers_due, SERVERS_AT_ONCE, devserver::reconcile, devserver::on_error);
-    let users = driver(&ctx, users, users_due, USERS_AT_ONCE, user::reconcile, user::on_error);
-    let loops: [BoxFuture<'static, ()>; 4] = [
-        queue::run(ctx.clone()).boxed(),
-        flavor::run(ctx.clone()).boxed(),
-        team::run(ctx.clone()).boxed(),
-        user::clear_abandoned(ctx.clone(), namespaces_due).boxed(),
-    ];
-    let decisions = [servers, users].into_iter().chain(loops).chain(queue_api::all(&ctx));
-    // Nothing is decided before everything was seen once.
-    all.extend(decisions.map(|decision| {
-        let ctx = ctx.clone();
-        async move {
-            if watch::complete(&ctx).await.is_ok() {
-                decision.await;
-            }
-        }
-        .boxed()
-    }));
-    Ok((all, ctx))
-}
-
-/// Unique, also when a pod is replaced under its own name.
+/// Returns an identity that is unique even if the pod is replaced by one of the same name.
 fn identity() -> String {
-    let host = std::env::var("ODC_POD_NAME").unwrap_or_else(|_| "odc-operator".into());
+    let host = std::env::var("ODC_POD_NAME").unwrap_or_else(|_| odc_api::label::OPERATOR.into());
     format!("{host}_{:016x}", rand::random::<u64>())
 }
 
-async fn asked_to_stop() {
+async fn shutdown_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
         return std::future::pending().await;

@@ -1,15 +1,16 @@
-//! What the operator counts. Labels are few and bounded: no names of people or servers.
+//! Prometheus metrics. Label values are bounded: no names of users or servers.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Controller {
@@ -17,89 +18,133 @@ pub struct Controller {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Failure {
+pub struct KindLabels {
+    pub kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReconcileError {
     pub controller: &'static str,
     pub class: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Written {
+pub struct WriteLabels {
     pub verb: &'static str,
     pub kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Called {
-    pub say: &'static str,
-    pub ok: String,
+pub struct AgentRequestLabels {
+    pub request: &'static str,
+    /// `success` or `error`.
+    pub result: &'static str,
 }
 
-/// Flavors are few, and an administrator names them.
+/// Flavors are named by administrators and few.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Promised {
+pub struct EtaLabels {
     pub flavor: String,
-    pub promises: &'static str,
 }
 
-/// Why a planned start became later.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Moved {
+pub struct EtaQuantileLabels {
+    pub flavor: String,
+    /// `p50` or `p90`.
+    pub quantile: &'static str,
+}
+
+/// Why a planned start was delayed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct DelayLabels {
     pub cause: &'static str,
 }
 
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    descriptions: Vec<MetricDescription>,
     pub reconciles: Family<Controller, Counter>,
-    pub failures: Family<Failure, Counter>,
-    pub writes: Family<Written, Counter>,
-    pub calls: Family<Called, Counter>,
-    pub unreadable: Family<Controller, Counter>,
+    pub reconcile_errors: Family<ReconcileError, Counter>,
+    pub writes: Family<WriteLabels, Counter>,
+    pub agent_requests: Family<AgentRequestLabels, Counter>,
+    pub invalid_objects: Family<KindLabels, Counter>,
     pub reconcile_seconds: Histogram,
-    pub pass_seconds: Histogram,
-    pub queue_cpu: Counter<f64, AtomicU64>,
-    pub waiting: Gauge,
-    pub promises: Family<Promised, Gauge>,
-    pub moved: Family<Moved, Counter>,
-    pub leading: Gauge,
+    pub scheduling_cycle_seconds: Histogram,
+    pub scheduler_cpu: Counter<f64, AtomicU64>,
+    pub pending_servers: Gauge,
+    pub eta_estimates: Family<EtaLabels, Counter>,
+    pub eta_within: Family<EtaQuantileLabels, Counter>,
+    pub delayed_starts: Family<DelayLabels, Counter>,
+    pub leader: Gauge,
     pub start_seconds: Histogram,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("odc");
+        let mut registry = Registration::new();
         let seconds = |from: f64| Histogram::new(exponential_buckets(from, 2.0, 14));
         let metrics = Self {
             reconciles: Family::default(),
-            failures: Family::default(),
+            reconcile_errors: Family::default(),
             writes: Family::default(),
-            calls: Family::default(),
-            unreadable: Family::default(),
+            agent_requests: Family::default(),
+            invalid_objects: Family::default(),
             reconcile_seconds: seconds(0.000_5),
-            pass_seconds: seconds(0.000_5),
-            queue_cpu: Counter::default(),
-            waiting: Gauge::default(),
-            promises: Family::default(),
-            moved: Family::default(),
-            leading: Gauge::default(),
+            scheduling_cycle_seconds: seconds(0.000_5),
+            scheduler_cpu: Counter::default(),
+            pending_servers: Gauge::default(),
+            eta_estimates: Family::default(),
+            eta_within: Family::default(),
+            delayed_starts: Family::default(),
+            leader: Gauge::default(),
             start_seconds: seconds(0.25),
             registry: Registry::default(),
+            descriptions: Vec::new(),
         };
-        registry.register("reconciles", "Looks at single objects", metrics.reconciles.clone());
-        registry.register("failures", "Looks that failed", metrics.failures.clone());
-        registry.register("writes", "Writes to the API server", metrics.writes.clone());
-        registry.register("agent_calls", "Conversations with agents", metrics.calls.clone());
-        registry.register("unreadable_objects", "Objects that could not be read", metrics.unreadable.clone());
-        registry.register("reconcile_seconds", "Time of one look, with its writes", metrics.reconcile_seconds.clone());
-        registry.register("queue_pass_seconds", "Time of one pass of the queue", metrics.pass_seconds.clone());
-        registry.register("queue_cpu_seconds", "Processor time of deciding who runs", metrics.queue_cpu.clone());
-        registry.register("queue_waiting", "Servers that wait for devices", metrics.waiting.clone());
-        let promises = "Starts that were promised and came, and how many of the 50 % and 90 % promises were kept";
-        registry.register("queue_promises", promises, metrics.promises.clone());
-        registry.register("queue_moved_starts", "Planned starts that became later", metrics.moved.clone());
-        registry.register("leading", "Whether this process leads", metrics.leading.clone());
-        registry.register("start_seconds", "From the grant to ready", metrics.start_seconds.clone());
-        Self { registry, ..metrics }
+        registry.register("controller_reconcile", "Total reconciliations", metrics.reconciles.clone());
+        registry.register(
+            "controller_reconcile_errors",
+            "Total failed reconciliations",
+            metrics.reconcile_errors.clone(),
+        );
+        registry.register("writes", "Total writes to the API server", metrics.writes.clone());
+        registry.register("agent_requests", "Total requests to agents", metrics.agent_requests.clone());
+        registry.register(
+            "invalid_objects",
+            "Total objects that failed to deserialize",
+            metrics.invalid_objects.clone(),
+        );
+        registry.register(
+            "controller_reconcile_time_seconds",
+            "Duration of a reconciliation, writes included",
+            metrics.reconcile_seconds.clone(),
+        );
+        registry.register(
+            "scheduling_cycle_seconds",
+            "Duration of a scheduling cycle",
+            metrics.scheduling_cycle_seconds.clone(),
+        );
+        registry.register("scheduler_cpu_seconds", "Total CPU time spent planning", metrics.scheduler_cpu.clone());
+        registry.register("pending_servers", "Servers waiting for admission", metrics.pending_servers.clone());
+        registry.register(
+            "eta_estimates",
+            "Total start estimates of servers that have started",
+            metrics.eta_estimates.clone(),
+        );
+        registry.register(
+            "eta_within",
+            "Total servers that started within the estimate, by quantile",
+            metrics.eta_within.clone(),
+        );
+        registry.register(
+            "delayed_starts",
+            "Total planned starts that were delayed, by cause",
+            metrics.delayed_starts.clone(),
+        );
+        registry.register("leader", "Whether this process is the leader", metrics.leader.clone());
+        registry.register("start_seconds", "Time from admission to ready", metrics.start_seconds.clone());
+        Self { registry: registry.registry, descriptions: registry.descriptions, ..metrics }
     }
 }
 
@@ -110,12 +155,52 @@ impl Metrics {
         Ok(text)
     }
 
-    pub fn wrote(&self, verb: &'static str, kind: &'static str) {
-        self.writes.get_or_create(&Written { verb, kind }).inc();
+    pub fn record_write(&self, verb: &'static str, kind: &'static str) {
+        self.writes.get_or_create(&WriteLabels { verb, kind }).inc();
     }
 
-    pub fn looked(&self, controller: &'static str, took: Duration) {
+    pub fn record_reconcile(&self, controller: &'static str, duration: Duration) {
         self.reconciles.get_or_create(&Controller { controller }).inc();
-        self.reconcile_seconds.observe(took.as_secs_f64());
+        self.reconcile_seconds.observe(duration.as_secs_f64());
+    }
+}
+
+const PREFIX: &str = "odc";
+
+/// What `/metrics` says about a metric, for the reference page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricDescription {
+    /// The name of its samples, without the suffixes of a histogram.
+    pub name: String,
+    pub kind: &'static str,
+    pub help: &'static str,
+}
+
+/// Returns every metric of the operator in the order of registration.
+pub fn metric_descriptions() -> Vec<MetricDescription> {
+    Metrics::default().descriptions
+}
+
+/// Registers metrics and records their descriptions, because a registry cannot be enumerated and omits empty families.
+struct Registration {
+    registry: Registry,
+    descriptions: Vec<MetricDescription>,
+}
+
+impl Registration {
+    fn new() -> Self {
+        Self { registry: Registry::with_prefix(PREFIX), descriptions: Vec::new() }
+    }
+
+    fn register(&mut self, name: &'static str, help: &'static str, metric: impl Metric) {
+        let (kind, suffix) = match metric.metric_type() {
+            MetricType::Counter => ("counter", "_total"),
+            MetricType::Gauge => ("gauge", ""),
+            MetricType::Histogram => ("histogram", ""),
+            MetricType::Info => ("info", "_info"),
+            MetricType::Unknown => ("unknown", ""),
+        };
+        self.descriptions.push(MetricDescription { name: format!("{PREFIX}_{name}{suffix}"), kind, help });
+        self.registry.register(name, help, metric);
     }
 }

@@ -1,65 +1,65 @@
-//! `queue.odc.dev`: an API of the cluster that the leader answers from memory, so that people see the queue as it is
-//! this moment, and with only their own rights.
+//! `queue.odc.dev`: an aggregated API that the leader serves from memory, so that users see the current queue within
+//! their own permissions.
 //!
-//! The API server authenticates and authorises a person, then asks us over TLS as its front proxy and says who it is. We
-//! take nobody else's word ([`front`]). It finds us by the objects that [`announce`] keeps right, and knows us by the
-//! certificate in [`identity`].
+//! The API server authenticates and authorizes a user and forwards the request over TLS as its front proxy, with the
+//! user in a header. Requests of other clients are rejected ([`request_header_auth`]). [`registration`] maintains the
+//! objects by which the API server finds this process; [`serving_cert`] is the certificate by which it verifies it.
 
-mod announce;
-mod door;
-mod front;
-mod identity;
-mod live;
-mod route;
-mod serve;
+mod backend;
+mod handshake_limit;
+mod registration;
+mod request_header_auth;
+mod routes;
+mod server;
+mod serving_cert;
 
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry, WhatIfSpec, WhatIfStatus};
 use tokio::sync::watch;
 
 use crate::context::Context;
-use front::Front;
-use identity::Identity;
-use live::Live;
+use crate::leader_tasks::{Task, task};
+use backend::PlannerBackend;
+use request_header_auth::RequestHeaderAuth;
+use serving_cert::ServingCert;
 
-/// The Service, and the name we are known by.
+/// The name of the Service and of the serving certificate.
 const SERVICE: &str = "odc-queue";
 
-/// What the queue knows.
-pub trait Answers: Send + Sync + 'static {
-    /// Whether anything is known yet: a leader that has just begun has planned nothing.
-    fn are_there(&self) -> bool;
+/// Answers queries about the queue.
+pub trait QueueBackend: Send + Sync + 'static {
+    /// Reports whether a plan exists. A new leader has none.
+    fn is_ready(&self) -> bool;
     fn queues(&self) -> Vec<Queue>;
-    /// In one namespace, or in all.
+    /// Returns the entries of one namespace, or of all.
     fn entries(&self, namespace: Option<&str>) -> Vec<QueueEntry>;
-    /// When servers of each size of all flavors, or of one, would start, asked for by the user of a namespace.
-    fn availabilities(&self, namespace: &str, only: Option<&str>) -> Vec<Availability>;
-    /// What would become of such a request, or in words why nobody can say.
-    fn dry_run(&self, namespace: &str, asked: &DryRunSpec) -> Result<DryRunStatus, String>;
-    /// What other quotas would change, or in words why nobody can say.
-    fn what_if(&self, asked: WhatIfSpec) -> Result<WhatIfStatus, String>;
+    /// Estimates when servers of each size of one flavor, or of all, would start for the user of a namespace.
+    fn availabilities(&self, namespace: &str, flavor: Option<&str>) -> Vec<Availability>;
+    /// Estimates when a server would start. Returns a message if the request is invalid.
+    fn dry_run(&self, namespace: &str, request: &DryRunSpec) -> Result<DryRunStatus, String>;
+    /// Compares the plan with one under other quotas. Returns a message if the request is invalid.
+    fn what_if(&self, request: WhatIfSpec) -> Result<WhatIfStatus, String>;
 }
 
-/// Whatever has to be known before anybody can be answered.
+/// The credentials without which no connection is accepted.
 #[derive(Default)]
-struct Known {
-    front: Option<Arc<Front>>,
-    identity: Option<Arc<Identity>>,
+struct Credentials {
+    client_auth: Option<Arc<RequestHeaderAuth>>,
+    serving_cert: Option<Arc<ServingCert>>,
 }
 
-/// Everything it takes, for ever. Where no address is set it is not served: outside of a pod nobody could find us.
-pub fn all(ctx: &Arc<Context>) -> Vec<BoxFuture<'static, ()>> {
-    let answers: Arc<dyn Answers> = Arc::new(Live(ctx.clone()));
-    let Some(at) = ctx.config.queue_api else { return vec![] };
-    let (known, seen) = watch::channel(Known::default());
-    let known = Arc::new(known);
+/// Returns the tasks of the API. It is disabled without an address, because the API server could not reach a process
+/// outside the cluster.
+pub fn tasks(ctx: &Arc<Context>) -> Vec<Task> {
+    let backend: Arc<dyn QueueBackend> = Arc::new(PlannerBackend(ctx.clone()));
+    let Some(address) = ctx.config.queue_api else { return vec![] };
+    let (sender, credentials) = watch::channel(Credentials::default());
+    let sender = Arc::new(sender);
     vec![
-        front::follow(ctx.clone(), known.clone()).boxed(),
-        identity::follow(ctx.clone(), known).boxed(),
-        serve::run(at, seen.clone(), answers).boxed(),
-        announce::run(ctx.clone(), at, seen).boxed(),
+        task("queue API authentication", request_header_auth::watch(ctx.clone(), sender.clone())),
+        task("queue API certificate", serving_cert::watch(ctx.clone(), sender)),
+        task("queue API", server::run(address, credentials.clone(), backend)),
+        task("queue API registration", registration::run(ctx.clone(), address, credentials)),
     ]
 }

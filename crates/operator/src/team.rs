@@ -1,4 +1,4 @@
-//! Tells whether a team's members exist.
+//! The team loop: writes the status of all teams, at most once a second.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use odc_core::team;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::report::{self, Manager};
-use crate::requeue::at_most_once_a_second;
+use crate::error_policy::run_rate_limited;
+use crate::status_writer::{FieldManager, write_status};
 
 const NAME: &str = "team";
 
 pub async fn run(ctx: Arc<Context>) {
-    at_most_once_a_second(&ctx, NAME, &ctx.triggers.teams, pass).await;
+    run_rate_limited(&ctx, NAME, &ctx.work_queues.teams, reconcile_all).await;
 }
 
-async fn pass(ctx: &Context) -> Result<(), Error> {
+async fn reconcile_all(ctx: &Context) -> Result<(), Error> {
     let users = ctx.cluster.users.state();
     let users: BTreeSet<UserName> = users.iter().filter_map(|user| user.metadata.name.as_ref()?.parse().ok()).collect();
     let mut result = Ok(());
@@ -27,8 +27,8 @@ async fn pass(ctx: &Context) -> Result<(), Error> {
         if team.status.as_ref() == Some(&status) {
             continue;
         }
-        let own = serde_json::to_value(TeamStatus { usage: None, ..status }).unwrap_or_default();
-        if let Err(error) = report::status(ctx, &*team, own, Manager::Driver).await {
+        let status = serde_json::to_value(TeamStatus { usage: None, ..status }).unwrap_or_default();
+        if let Err(error) = write_status(ctx, &*team, status, FieldManager::Operator).await {
             result = Err(error);
         }
     }

@@ -1,10 +1,10 @@
-//! A proxy between a Kubernetes client and a real API server that makes planned things go wrong, and notes what passed.
+//! A proxy between a Kubernetes client and a real API server that injects planned faults and records a trace.
 //!
-//! A client is a process of its own, such as our operator, started with the kubeconfig that [`Apifault::kubeconfig`]
-//! writes. It has a proxy for itself: numbers count what one client does, and a kill meets that client. The API server
-//! is real, so is everything it answers unless the plan says otherwise.
+//! The client is a separate process, such as the operator, started with the kubeconfig that [`Apifault::kubeconfig`] writes.
+//! Each client has its own proxy: request numbers count the requests of that client, and a kill hits that client. Responses
+//! come from the API server unless a fault replaces them.
 //!
-//! The trace of a run without faults names the crash points; a test then repeats the run once for each:
+//! The trace of a run without faults gives the crash points. A test then repeats the run once for each:
 //!
 //! ```text
 //! let writes = reference.writes().len() as u64;
@@ -14,22 +14,22 @@
 //! }
 //! ```
 //!
-//! Towards the client it speaks TLS and HTTP/1.1. It does not judge: what must hold after a fault is the test's matter.
-//! It does not restart the client, changes no object by itself, and passes no upgraded connections (`exec`,
-//! `port-forward`). What a third party does between a read and a write is a hold, the test's own write, and a release.
+//! The proxy speaks TLS and HTTP/1.1 to the client. It does not restart the client, writes no objects, and rejects upgraded
+//! connections (`exec`, `port-forward`). To write between a read and a write of the client, a test holds the write, writes
+//! itself, and releases the hold.
 
-mod answer;
-pub mod call;
-mod door;
+mod body;
 pub mod event;
-mod lists;
-mod object;
+mod list_cache;
+mod listener;
 pub mod pattern;
 pub mod plan;
 mod process;
 mod proxy;
-mod tally;
+pub mod request;
+mod response;
 pub mod trace;
+mod trigger;
 mod upstream;
 mod watch;
 
@@ -41,41 +41,41 @@ use anyhow::Context as _;
 use k8s_openapi::ByteString;
 use serde_json::json;
 
-pub use call::Verb;
-pub use event::Kind;
+pub use event::EventKind;
 pub use pattern::Pattern;
 pub use plan::{Action, EventAction, Fault, Moment, Plan, Times};
-pub use trace::{Entry, Passed};
+pub use request::Verb;
+pub use trace::{TraceEntry, TraceEvent};
 
-use door::Door;
+use listener::Listener;
 use process::Process;
 use proxy::Proxy;
 use upstream::Upstream;
 
-/// Runs until it is dropped.
+/// A running proxy. Stops when dropped.
 pub struct Apifault {
     proxy: Arc<Proxy>,
-    door: Door,
+    listener: Listener,
 }
 
 impl Apifault {
-    /// The kubeconfig says where the API server is, and who asks when a client brings no token.
+    /// Starts a proxy for the API server of this kubeconfig. Requests without a token use its credentials.
     pub async fn start(kubeconfig: &Path, plan: Plan) -> anyhow::Result<Self> {
-        crate::begin();
+        crate::init();
         let proxy = Arc::new(Proxy::new(Upstream::open(kubeconfig).await?, plan));
-        let door = Door::open(Arc::clone(&proxy))?;
-        Ok(Self { proxy, door })
+        let listener = Listener::open(Arc::clone(&proxy))?;
+        Ok(Self { proxy, listener })
     }
 
-    /// Writes a kubeconfig for the client. With a token the client is whom the token says, else whom the proxy's own
-    /// kubeconfig says.
+    /// Writes a kubeconfig for the client. With a token the client authenticates with the token, else with the credentials
+    /// of the proxy.
     pub fn kubeconfig(&self, path: &Path, token: Option<&str>) -> anyhow::Result<()> {
-        let authority = ByteString(self.door.authority.clone().into_bytes());
+        let authority = ByteString(self.listener.authority.clone().into_bytes());
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "apifault", "cluster": {
-                "server": format!("https://{}", self.door.address),
+                "server": format!("https://{}", self.listener.address),
                 "certificate-authority-data": authority,
             }}],
             "users": [{"name": "client", "user": {"token": token.unwrap_or(upstream::NO_TOKEN)}}],
@@ -86,71 +86,74 @@ impl Apifault {
         std::fs::write(path, config.to_string()).with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Whom to kill or stop.
-    pub fn client(&self, pid: u32) -> anyhow::Result<()> {
+    /// Sets the client process that [`Action::Kill`] and [`Action::Stop`] signal.
+    pub fn set_client(&self, pid: u32) -> anyhow::Result<()> {
         let process = Arc::new(Process::open(pid)?);
         self.proxy.state().client = Some(process);
         Ok(())
     }
 
-    /// Lets a stopped client go on.
+    /// Resumes a stopped client.
     pub fn resume(&self) -> anyhow::Result<()> {
         let client = self.proxy.state().client.clone();
-        client.context("nobody said which process the client is")?.resume()
+        client.context("the client process is not set")?.resume()
     }
 
-    /// One more fault, which counts from now on.
+    /// Adds a fault that counts requests from now on.
     pub fn add(&self, fault: Fault) {
-        self.proxy.state().tally.add(fault);
+        self.proxy.state().triggers.add(fault);
     }
 
-    /// Lets everything go on that is held now. What is held later waits for the next call.
+    /// Releases everything that is held now. Later holds wait for the next release.
     pub fn release(&self) {
         self.proxy.release();
     }
 
-    /// The API server is away: connections break, and new ones are refused. A request that was under way is carried
-    /// through, and its answer lost.
+    /// Simulates an unavailable API server: closes all connections and refuses new ones. Requests in flight still reach the
+    /// API server; their responses are lost.
     pub async fn down(&self) -> anyhow::Result<()> {
-        self.door.shut().await
+        self.listener.close().await
     }
 
-    /// At the same address as before.
+    /// Undoes [`Self::down`]. The address stays the same.
     pub async fn up(&self) -> anyhow::Result<()> {
-        self.door.reopen().await
+        self.listener.reopen().await
     }
 
-    /// How many faults have fired.
+    /// Returns the number of fired faults.
     pub fn fired(&self) -> u64 {
         *self.proxy.fired().borrow()
     }
 
-    /// Waits until so many faults have fired in all.
-    pub async fn until_fired(&self, count: u64, limit: Duration) -> anyhow::Result<()> {
+    /// Waits until `count` faults have fired since the start.
+    pub async fn wait_fired(&self, count: u64, timeout: Duration) -> anyhow::Result<()> {
         let mut fired = self.proxy.fired();
-        let enough =
-            tokio::time::timeout(limit, fired.wait_for(|fired| *fired >= count)).await.map(|enough| enough.is_ok());
-        let seconds = limit.as_secs();
-        anyhow::ensure!(matches!(enough, Ok(true)), "{} of {count} faults have fired after {seconds} s", self.fired());
+        let finished = tokio::time::timeout(timeout, fired.wait_for(|fired| *fired >= count)).await;
+        let seconds = timeout.as_secs();
+        anyhow::ensure!(
+            matches!(finished, Ok(Ok(_))),
+            "{} of {count} faults have fired after {seconds}s",
+            self.fired()
+        );
         Ok(())
     }
 
-    /// Every request so far, in the order of arrival.
-    pub fn trace(&self) -> Vec<Entry> {
+    /// Returns all requests so far in the order of arrival.
+    pub fn trace(&self) -> Vec<TraceEntry> {
         self.proxy.state().trace.entries.clone()
     }
 
-    /// The stored writes, Leases and Events apart, in the order in which they were stored.
-    pub fn writes(&self) -> Vec<Entry> {
+    /// Returns the stored writes without Leases and Events, in the order in which they were stored.
+    pub fn writes(&self) -> Vec<TraceEntry> {
         self.proxy.state().trace.writes()
     }
 
-    /// Every event of every watch so far.
-    pub fn events(&self) -> Vec<Passed> {
+    /// Returns all watch events so far.
+    pub fn events(&self) -> Vec<TraceEvent> {
         self.proxy.state().trace.events.clone()
     }
 
-    /// From now on every finished request becomes a line of JSON in this file.
+    /// Writes every request that finishes from now on to a file, one JSON object per line.
     pub fn trace_to(&self, path: &Path) -> anyhow::Result<()> {
         self.proxy.state().trace.write_to(path)
     }
@@ -158,6 +161,6 @@ impl Apifault {
 
 impl Drop for Apifault {
     fn drop(&mut self) {
-        self.proxy.end();
+        self.proxy.shut_down();
     }
 }

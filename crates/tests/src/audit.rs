@@ -1,4 +1,4 @@
-//! The API server's own record of what was asked of it: the only honest count of writes.
+//! The audit log of the API server. Tests count writes in it.
 
 use std::path::Path;
 
@@ -6,45 +6,44 @@ use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
-/// One answered request.
+/// One completed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub verb: String,
-    /// Empty for the oldest kinds, such as pods.
+    /// Empty for the core group.
     pub group: String,
-    /// With its subresource, as in `pods/status`.
+    /// Including the subresource, as in `pods/status`.
     pub resource: String,
     pub namespace: String,
     pub name: String,
     pub user: String,
     pub agent: String,
-    /// Who the fields that were written belong to, where that was said.
-    pub manager: String,
-    /// When it arrived.
-    pub at: Timestamp,
+    /// Field manager of the write; empty if the request has none.
+    pub field_manager: String,
+    pub received_at: Timestamp,
     pub code: u16,
 }
 
 impl Request {
-    /// Something was stored.
+    /// Reports whether the request has stored something.
     pub fn is_write(&self) -> bool {
-        self.would_write() && self.code < 400
+        self.is_mutating() && self.code < 400
     }
 
-    /// Something was to be stored, and was not.
-    pub fn is_refused_write(&self) -> bool {
-        self.would_write() && self.code >= 400
+    /// Reports whether the request was a write that failed.
+    pub fn is_rejected_write(&self) -> bool {
+        self.is_mutating() && self.code >= 400
     }
 
-    fn would_write(&self) -> bool {
+    fn is_mutating(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 }
 
-/// All requests so far, in the order they were answered.
+/// Returns all requests so far in the order of their completion.
 pub fn read(log: &Path) -> anyhow::Result<Vec<Request>> {
     let text = std::fs::read_to_string(log).with_context(|| format!("reading {}", log.display()))?;
-    // The last line may still be in the making.
+    // The last line may be incomplete.
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     complete.lines().map(parse).filter_map(Result::transpose).collect()
 }
@@ -87,14 +86,15 @@ fn parse(line: &str) -> anyhow::Result<Option<Request>> {
         #[serde(default)]
         code: u16,
     }
-    let event: Event = serde_json::from_str(line).with_context(|| format!("reading an audit line: {line}"))?;
-    // A watch is noted when it starts and again when it ends.
+    let event: Event = serde_json::from_str(line).with_context(|| format!("parsing audit line {line}"))?;
+    // A watch is logged when it starts and again when it ends.
     if event.stage != "ResponseComplete" {
         return Ok(None);
     }
-    let at = event.request_received_timestamp.parse().with_context(|| format!("reading a time of {line}"))?;
+    let received_at =
+        event.request_received_timestamp.parse().with_context(|| format!("parsing the timestamp of {line}"))?;
     let query = event.uri.split_once('?').map(|(_, query)| query).unwrap_or_default();
-    let manager = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager=")).unwrap_or_default();
+    let field_manager = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager=")).unwrap_or_default();
     let object = event.object_ref.unwrap_or_default();
     let resource = match object.subresource.as_str() {
         "" => object.resource,
@@ -108,8 +108,8 @@ fn parse(line: &str) -> anyhow::Result<Option<Request>> {
         name: object.name,
         user: event.user.username,
         agent: event.user_agent,
-        manager: manager.to_owned(),
-        at,
+        field_manager: field_manager.to_owned(),
+        received_at,
         code: event.response_status.map_or(0, |status| status.code),
     }))
 }
@@ -119,34 +119,34 @@ mod tests {
     use super::*;
 
     const LINE: &str = r#"{"stage":"ResponseComplete","verb":"patch",
-        "requestURI":"/api/v1/namespaces/dev-ada/pods/one/status?force=true&fieldManager=odc-queue",
+        "requestURI":"/api/v1/namespaces/dev-ada/pods/one/status?force=true&fieldManager=odc-scheduler",
         "requestReceivedTimestamp":"2026-11-17T03:00:00.250000Z","user":{"username":"ada"},"userAgent":"odc-operator",
         "objectRef":{"resource":"pods","subresource":"status","namespace":"dev-ada","name":"one"},"responseStatus":{"code":200}}"#;
 
     #[test]
-    fn a_line_becomes_a_request() {
+    fn audit_line_parses_into_a_request() {
         let request = parse(LINE).unwrap().unwrap();
         assert_eq!(
-            (request.resource.as_str(), request.agent.as_str(), request.manager.as_str(), request.is_write()),
-            ("pods/status", "odc-operator", "odc-queue", true)
+            (request.resource.as_str(), request.agent.as_str(), request.field_manager.as_str(), request.is_write()),
+            ("pods/status", "odc-operator", "odc-scheduler", true)
         );
-        assert_eq!(request.at.to_string(), "2026-11-17T03:00:00.25Z");
+        assert_eq!(request.received_at.to_string(), "2026-11-17T03:00:00.25Z");
     }
 
     #[test]
-    fn a_refused_write_changed_nothing() {
-        let refused = parse(&LINE.replace("\"code\":200", "\"code\":409")).unwrap().unwrap();
-        assert!(!refused.is_write() && refused.is_refused_write());
-        assert!(!parse(LINE).unwrap().unwrap().is_refused_write());
+    fn rejected_write_does_not_count_as_a_write() {
+        let rejected = parse(&LINE.replace("\"code\":200", "\"code\":409")).unwrap().unwrap();
+        assert!(!rejected.is_write() && rejected.is_rejected_write());
+        assert!(!parse(LINE).unwrap().unwrap().is_rejected_write());
     }
 
     #[test]
-    fn only_finished_requests_count() {
+    fn unfinished_request_is_skipped() {
         assert_eq!(parse(&LINE.replace("ResponseComplete", "ResponseStarted")).unwrap(), None);
     }
 
     #[test]
-    fn an_unfinished_last_line_is_left_for_later() {
+    fn incomplete_last_line_is_skipped() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("audit");
         let line = LINE.replace('\n', "");

@@ -1,4 +1,4 @@
-//! A control plane of the test's own, with nodes that are only objects.
+//! A control plane for one test, with simulated nodes.
 
 use std::path::PathBuf;
 
@@ -6,94 +6,94 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Config};
-use odc_local::bound::Bound;
-use serde_json::json;
+use odc_local::ephemeral::EphemeralControlPlane;
+use serde_json::{Value, json};
 
 use crate::audit;
-use crate::bed;
-use crate::finally::finally;
-use crate::pod_player::PodPlayer;
+use crate::cleanup::with_cleanup;
+use crate::fake_kubelet::{self, FakeKubelet};
+use crate::shared_cluster;
 
 pub struct ControlPlane {
-    /// The administrator's.
+    /// Kubeconfig of the administrator.
     pub kubeconfig: PathBuf,
     audit_log: PathBuf,
-    /// With all rights.
+    /// Client of the administrator.
     pub client: Client,
-    /// Plays the kubelets of the simulated nodes.
-    player: PodPlayer,
+    kubelet: FakeKubelet,
 }
 
 pub async fn with_control_plane<T>(test: impl AsyncFnOnce(&ControlPlane) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    crate::begin();
-    let directory = tempfile::Builder::new().prefix(&bed::temporary()).tempdir()?;
-    let server = Bound::control_plane(directory.path()).await?;
+    crate::init();
+    let directory = tempfile::Builder::new().prefix(&shared_cluster::temporary_directory_prefix()).tempdir()?;
+    let server = EphemeralControlPlane::start(directory.path()).await?;
     let client = Client::try_from(config(&server, "odc-tests").await?)?;
-    let player = PodPlayer::start(Client::try_from(config(&server, crate::PLAYER).await?)?);
-    let plane = ControlPlane { audit_log: server.audit_log(), kubeconfig: server.kubeconfig(), client, player };
-    finally(test(&plane), async || {
-        plane.player.end();
-        server.end().await
+    let kubelet = FakeKubelet::start(Client::try_from(config(&server, fake_kubelet::USER_AGENT).await?)?);
+    let plane = ControlPlane { audit_log: server.audit_log(), kubeconfig: server.kubeconfig(), client, kubelet };
+    with_cleanup(test(&plane), async || {
+        plane.kubelet.stop();
+        server.stop().await
     })
     .await
 }
 
 impl ControlPlane {
-    /// Every request the API server has answered so far.
+    /// Returns every request that the API server has completed so far.
     pub fn requests(&self) -> anyhow::Result<Vec<audit::Request>> {
         audit::read(&self.audit_log)
     }
 
-    /// A ready node with these resources, such as `[("cpu", "8"), ("nvidia.com/gpu", "8")]`.
+    /// Adds a ready node with these resources, such as `[("cpu", "8"), ("nvidia.com/gpu", "8")]`.
     pub async fn add_node(&self, name: &str, resources: &[(&str, &str)]) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let node = serde_json::from_value(json!({
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
         }))?;
         nodes.create(&PostParams::default(), &node).await.with_context(|| format!("creating node {name}"))?;
-        let mut all = json!({"pods": "110"});
+        let mut capacity = json!({"pods": "110"});
         for (resource, amount) in resources {
-            all[*resource] = json!(amount);
+            capacity[*resource] = json!(amount);
         }
-        let now = k8s_openapi::jiff::Timestamp::now().to_string();
-        let ready = json!({"type": "Ready", "status": "True", "reason": "Simulated", "message": "plays a node",
-            "lastHeartbeatTime": now, "lastTransitionTime": now});
-        let status = json!({"status": {"capacity": all, "allocatable": all, "conditions": [ready]}});
+        let status =
+            json!({"status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready_condition("True")]}});
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
         Ok(())
     }
 
-    /// As if its power failed: its pods are left as they are, and it is not ready any more.
-    pub async fn silence_node(&self, name: &str) -> anyhow::Result<()> {
-        self.player.ignore(name);
+    /// Simulates a power failure: the node becomes not ready, and its pods stay as they are.
+    pub async fn fail_node(&self, name: &str) -> anyhow::Result<()> {
+        self.kubelet.pause_node(name);
         self.set_ready(name, "Unknown").await
     }
 
-    /// Switches it on again.
-    pub async fn revive_node(&self, name: &str) -> anyhow::Result<()> {
-        self.player.heed(name);
+    /// Undoes [`Self::fail_node`] and [`Self::pause_node`].
+    pub async fn recover_node(&self, name: &str) -> anyhow::Result<()> {
+        self.kubelet.resume_node(name);
         self.set_ready(name, "True").await
     }
 
     async fn set_ready(&self, name: &str, status: &str) -> anyhow::Result<()> {
-        let now = k8s_openapi::jiff::Timestamp::now().to_string();
-        let ready = json!({"type": "Ready", "status": status, "reason": "Simulated", "message": "plays a node",
-            "lastHeartbeatTime": now, "lastTransitionTime": now});
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let body = json!({"status": {"conditions": [ready]}});
+        let body = json!({"status": {"conditions": [ready_condition(status)]}});
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(body)).await?;
         Ok(())
     }
 
-    /// From now on pods bound to this node are left alone, as by a kubelet that is not there.
-    pub fn ignore_node(&self, name: &str) {
-        self.player.ignore(name);
+    /// Stops the fake kubelet of a node that stays ready. Pods bound to the node no longer change.
+    pub fn pause_node(&self, name: &str) {
+        self.kubelet.pause_node(name);
     }
 }
 
-async fn config(server: &Bound, agent: &str) -> anyhow::Result<Config> {
+fn ready_condition(status: &str) -> Value {
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    json!({"type": "Ready", "status": status, "reason": "Simulated", "message": "simulated node",
+        "lastHeartbeatTime": now, "lastTransitionTime": now})
+}
+
+async fn config(server: &EphemeralControlPlane, user_agent: &str) -> anyhow::Result<Config> {
     let kubeconfig = kube::config::Kubeconfig::read_from(server.kubeconfig())?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
-    config.headers.push((http::header::USER_AGENT, agent.parse()?));
+    config.headers.push((http::header::USER_AGENT, user_agent.parse()?));
     Ok(config)
 }

@@ -1,20 +1,20 @@
-//! A PostgreSQL of the test's own.
+//! A PostgreSQL server for one test.
 
-use odc_local::bound::Bound;
+use odc_local::ephemeral::EphemeralDatabase;
 
-use crate::bed;
-use crate::finally::finally;
+use crate::cleanup::with_cleanup;
+use crate::shared_cluster;
 
 #[derive(Debug)]
 pub struct Database {
-    /// Of a plain role that owns the one database.
+    /// Connects as an unprivileged role that owns the only database.
     pub url: String,
 }
 
 pub async fn with_database<T>(test: impl AsyncFnOnce(Database) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    crate::begin();
-    let directory = tempfile::Builder::new().prefix(&bed::temporary()).tempdir()?;
-    let server = Bound::database(directory.path()).await?;
+    crate::init();
+    let directory = tempfile::Builder::new().prefix(&shared_cluster::temporary_directory_prefix()).tempdir()?;
+    let server = EphemeralDatabase::start(directory.path()).await?;
     let database = Database { url: server.database_url()? };
-    finally(test(database), async || server.end().await).await
+    with_cleanup(test(database), async || server.stop().await).await
 }

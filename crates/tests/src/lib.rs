@@ -1,40 +1,41 @@
-//! What the tests of ODC stand on. Every test gets real servers, and leaves nothing behind.
+//! Test harness of ODC. Every fixture runs real servers and removes everything it created.
 //!
-//! | a test needs | it takes | and gets | in about |
+//! | needed | fixture | provides | start-up |
 //! |---|---|---|---|
-//! | SQL | [`with_database`] | its own PostgreSQL | 1 s |
-//! | an API server | [`with_namespace`] | a namespace on a control plane all such tests share | 5 s once |
-//! | cluster-scoped kinds, an operator | [`with_control_plane`] | its own control plane, simulated nodes, a pod player | 5 s |
-//! | pods that run | [`with_cluster`] | a namespace on real nodes all such tests share | 20 s once |
-//! | a cloud to take apart | [`with_own_cloud`] | a directory for one, cleared afterwards | as it likes |
+//! | SQL | [`with_database`] | a dedicated PostgreSQL | 1 s |
+//! | an API server | [`with_namespace`] | a namespace on a shared control plane | 5 s once |
+//! | cluster-scoped objects, an operator | [`with_control_plane`] | a dedicated control plane, simulated nodes, a fake kubelet | 5 s |
+//! | running pods | [`with_cluster`] | a namespace on shared real nodes | 20 s once |
+//! | a cluster to start and stop | [`with_scratch_cluster`] | a state directory, reset afterwards | depends on the test |
 //!
-//! Shared servers are kept by `odc-testbed`, which ends them when the last test has let go; see [`bed`].
+//! Shared clusters are run by `odc-testbed`, which stops them after the last user has left; see [`shared_cluster`].
 
 pub mod apifault;
 pub mod audit;
-pub mod bed;
+pub mod cleanup;
 mod cluster;
+pub mod command;
 mod control_plane;
 mod database;
-pub mod finally;
-mod namespace;
-pub mod odc;
-mod own_cloud;
-pub mod person;
+pub mod fake_kubelet;
+pub mod manifests;
+pub mod namespace;
+pub mod operator;
 pub mod pod;
-mod pod_player;
+mod scratch_cluster;
+pub mod shared_cluster;
 pub mod terminal;
+pub mod user;
 pub mod wait;
 
-pub use cluster::{Cluster, with_cluster, with_cluster_alone};
+pub use cluster::{Cluster, with_cluster, with_exclusive_cluster};
 pub use control_plane::{ControlPlane, with_control_plane};
 pub use database::{Database, with_database};
 pub use namespace::{Namespace, with_namespace};
-pub use own_cloud::{OwnCloud, with_own_cloud};
-pub use pod_player::PLAYER;
+pub use scratch_cluster::{ScratchCluster, with_scratch_cluster};
 
-/// What every test does first.
-pub fn begin() {
-    // Installed already by an earlier test of the same process: just as well.
+/// Installs the process-wide TLS provider. Every fixture calls it first.
+pub fn init() {
+    // Fails if an earlier fixture of this process has installed it.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

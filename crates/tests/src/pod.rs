@@ -1,4 +1,4 @@
-//! Pods for tests: made in a line, waited for, asked.
+//! Pods of tests: creation, waiting, exec and logs.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use tokio::io::AsyncReadExt as _;
 use crate::Namespace;
 
 /// Includes the first pull of the base image on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A pod of the base image, not yet created. Tests change its manifest as they like.
+/// Returns the manifest of a pod that runs `script` in the base image.
 pub fn manifest(name: &str, script: &str) -> Value {
     json!({
         "metadata": {"name": name, "labels": {"app": name}},
@@ -34,21 +34,27 @@ pub async fn create(namespace: &Namespace, manifest: Value) -> anyhow::Result<Po
     Ok(namespace.api().create(&PostParams::default(), &pod).await?)
 }
 
-/// Creates it and waits until it is ready.
+/// Creates a pod and waits until it is ready.
 pub async fn run(namespace: &Namespace, manifest: Value) -> anyhow::Result<Pod> {
-    let name = manifest["metadata"]["name"].as_str().context("a pod needs a name")?.to_owned();
+    let name = manifest["metadata"]["name"].as_str().context("the manifest has no name")?.to_owned();
     create(namespace, manifest).await?;
-    until(namespace, &name, "ready", is_ready).await
+    wait_for(namespace, &name, "ready", is_ready).await
 }
 
-pub async fn until(namespace: &Namespace, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> anyhow::Result<Pod> {
-    let condition = |pod: Option<&Pod>| pod.is_some_and(&holds);
-    match tokio::time::timeout(LIMIT, await_condition(namespace.api::<Pod>(), name, condition)).await {
-        Ok(pod) => pod?.with_context(|| format!("pod {name} is gone")),
-        Err(_) => {
-            anyhow::bail!("pod {name} is not {what} after {} s:\n{}", LIMIT.as_secs(), story(namespace, name).await?)
-        }
-    }
+/// Waits until a pod meets `condition`, which failures report as `expected`.
+pub async fn wait_for(
+    namespace: &Namespace,
+    name: &str,
+    expected: &str,
+    condition: impl Fn(&Pod) -> bool,
+) -> anyhow::Result<Pod> {
+    let condition = |pod: Option<&Pod>| pod.is_some_and(&condition);
+    let reached = await_condition(namespace.api::<Pod>(), name, condition);
+    let Ok(pod) = tokio::time::timeout(READY_TIMEOUT, reached).await else {
+        let report = describe(namespace, name).await?;
+        anyhow::bail!("pod {name} is not {expected} after {}s:\n{report}", READY_TIMEOUT.as_secs())
+    };
+    pod?.with_context(|| format!("pod {name} does not exist"))
 }
 
 pub fn is_ready(pod: &Pod) -> bool {
@@ -56,29 +62,29 @@ pub fn is_ready(pod: &Pod) -> bool {
     conditions.is_some_and(|all| all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
 }
 
-/// Runs a command in the pod; gives its standard output, an error if it failed.
+/// Runs a command in a pod and returns its standard output. Fails if the command fails.
 pub async fn exec(namespace: &Namespace, name: &str, command: &[&str]) -> anyhow::Result<String> {
-    let how = AttachParams::default().stderr(true);
-    let mut process = namespace.api::<Pod>().exec(name, command.iter().copied(), &how).await?;
-    let (mut out, mut err) = (String::new(), String::new());
+    let params = AttachParams::default().stderr(true);
+    let mut process = namespace.api::<Pod>().exec(name, command.iter().copied(), &params).await?;
+    let (mut output, mut errors) = (String::new(), String::new());
     let (mut stdout, mut stderr) = (process.stdout().context("no stdout")?, process.stderr().context("no stderr")?);
-    tokio::try_join!(stdout.read_to_string(&mut out), stderr.read_to_string(&mut err))?;
+    tokio::try_join!(stdout.read_to_string(&mut output), stderr.read_to_string(&mut errors))?;
     let status = process.take_status().context("no status")?.await.context("no status")?;
     anyhow::ensure!(
         status.status.as_deref() == Some("Success"),
-        "`{}` in {name}: {}{err}",
+        "`{}` in {name}: {}{errors}",
         command.join(" "),
         status.message.unwrap_or_default()
     );
-    Ok(out)
+    Ok(output)
 }
 
 pub async fn logs(namespace: &Namespace, name: &str) -> anyhow::Result<String> {
     Ok(namespace.api::<Pod>().logs(name, &LogParams::default()).await?)
 }
 
-/// What Kubernetes has to say about a pod, for a failing test.
-async fn story(namespace: &Namespace, name: &str) -> anyhow::Result<String> {
+/// Returns status and events of a pod for the message of a failed test.
+async fn describe(namespace: &Namespace, name: &str) -> anyhow::Result<String> {
     let pod = namespace.api::<Pod>().get(name).await?;
     let mut lines = vec![serde_json::to_string_pretty(&pod.status)?];
     let events: Api<Event> = namespace.api();

@@ -1,4 +1,4 @@
-//! A real terminal: a program runs on a pseudo terminal, what it draws is kept as a screen, keys are typed into it.
+//! A program on a pseudo-terminal: an emulator renders its screen, and tests type into it.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -10,9 +10,10 @@ use anyhow::Context as _;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-const LIMIT: Duration = Duration::from_secs(60);
-/// Where a program in the background keeps the terminal, its end is not seen.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Bounds the wait for remaining output if a background process keeps the terminal open.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub const UP: &str = "\x1b[A";
 pub const DOWN: &str = "\x1b[B";
@@ -25,21 +26,21 @@ pub struct Terminal {
     keyboard: std::fs::File,
     output: Receiver<Vec<u8>>,
     screen: vt100::Parser,
-    /// Everything that was ever drawn, for messages.
-    drawn: Vec<u8>,
+    /// Every byte of output.
+    raw: Vec<u8>,
 }
 
-/// How a program ended.
-pub struct Ended {
+/// Result of a finished program.
+pub struct Exit {
     pub code: Option<i32>,
-    /// What is on the screen.
+    /// Text of the last screen.
     pub screen: String,
-    /// Every byte it wrote, marks of colour and all.
+    /// Every byte of output, including escape sequences.
     pub drawn: String,
 }
 
 impl Terminal {
-    /// Starts a program on a terminal of this size. Its session is its own, so that keys reach it as signals.
+    /// Starts a program in a new session on a terminal of this size, so that Ctrl-C reaches it as a signal.
     pub fn start(command: &Command, columns: u16, rows: u16) -> anyhow::Result<Self> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
         grantpt(&master)?;
@@ -47,7 +48,7 @@ impl Terminal {
         let name = ptsname(&master, Vec::new())?;
         let slave = std::fs::File::options().read(true).write(true).open(std::str::from_utf8(name.as_bytes())?)?;
         tcsetwinsize(&slave, Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 })?;
-        // setsid gives it the terminal as its controlling one, without a line of unsafe code here.
+        // setsid(1) sets the controlling terminal without unsafe code here.
         let mut session = Command::new("setsid");
         session.args(["--ctty", "--wait"]).arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
@@ -59,7 +60,7 @@ impl Terminal {
         if let Some(directory) = command.get_current_dir() {
             session.current_dir(directory);
         }
-        // Whoever asks for another kind gets it.
+        // A command may set another terminal type.
         if !command.get_envs().any(|(name, _)| name == "TERM") {
             session.env("TERM", "xterm-256color");
         }
@@ -72,16 +73,16 @@ impl Terminal {
         let (send, output) = channel();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // An error is how a pseudo terminal says that the other side is gone.
+            // A read fails with EIO once the other side is closed.
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
                 if send.send(buffer[..count].to_vec()).is_err() {
                     return;
                 }
             }
         });
-        let size = |cells: u16| std::num::NonZero::new(cells).context("a terminal has cells");
+        let size = |cells: u16| std::num::NonZero::new(cells).context("the terminal has no cells");
         let screen = vt100::Parser::new(size(rows)?, size(columns)?, 0);
-        Ok(Self { child, keyboard, output, screen, drawn: Vec::new() })
+        Ok(Self { child, keyboard, output, screen, raw: Vec::new() })
     }
 
     pub fn type_keys(&mut self, keys: &str) -> anyhow::Result<()> {
@@ -89,59 +90,63 @@ impl Terminal {
         Ok(())
     }
 
-    /// What is on the screen.
+    /// Returns the text of the screen.
     pub fn screen(&self) -> String {
         self.screen.screen().contents()
     }
 
-    /// Waits until the screen shows this.
-    pub fn until(&mut self, what: &str) -> anyhow::Result<String> {
-        self.until_screen(what, |screen| screen.contains(what))
+    /// Waits until the screen contains `text`, and returns the screen.
+    pub fn wait_for(&mut self, text: &str) -> anyhow::Result<String> {
+        self.wait_for_screen(text, |screen| screen.contains(text))
     }
 
-    pub fn until_screen(&mut self, what: &str, holds: impl Fn(&str) -> bool) -> anyhow::Result<String> {
+    /// Waits until the screen meets `condition`, which failures report as `expected`.
+    pub fn wait_for_screen(&mut self, expected: &str, condition: impl Fn(&str) -> bool) -> anyhow::Result<String> {
         let started = Instant::now();
         loop {
             let screen = self.screen();
-            if holds(&screen) {
+            if condition(&screen) {
                 return Ok(screen);
             }
-            let left = LIMIT.saturating_sub(started.elapsed());
-            match self.output.recv_timeout(left) {
-                Ok(bytes) => self.take(&bytes)?,
-                Err(_) => anyhow::bail!("the terminal does not show {what:?}:\n{screen}\n--- drawn:\n{}", self.all()),
+            let remaining = TIMEOUT.saturating_sub(started.elapsed());
+            match self.output.recv_timeout(remaining) {
+                Ok(bytes) => self.process(&bytes)?,
+                Err(_) => anyhow::bail!(
+                    "the terminal does not show {expected:?}:\n{screen}\n--- output:\n{}",
+                    self.output_text()
+                ),
             }
         }
     }
 
-    /// Waits until the program has ended; gives its exit code and the last screen.
-    pub fn end(self) -> anyhow::Result<(Option<i32>, String)> {
-        self.finish().map(|ended| (ended.code, ended.screen))
+    /// Waits until the program exits, and returns its exit code and the last screen.
+    pub fn wait_exit(self) -> anyhow::Result<(Option<i32>, String)> {
+        self.wait_exit_with_output().map(|exit| (exit.code, exit.screen))
     }
 
-    /// The same, with everything that was ever drawn.
-    pub fn finish(mut self) -> anyhow::Result<Ended> {
+    /// Waits until the program exits, and returns all its output.
+    pub fn wait_exit_with_output(mut self) -> anyhow::Result<Exit> {
         let started = Instant::now();
         let status = loop {
-            while let Ok(bytes) = self.output.recv_timeout(Duration::from_millis(50)) {
-                self.take(&bytes)?;
+            while let Ok(bytes) = self.output.recv_timeout(POLL_INTERVAL) {
+                self.process(&bytes)?;
             }
             if let Some(status) = self.child.try_wait()? {
                 break status;
             }
-            anyhow::ensure!(started.elapsed() < LIMIT, "it does not end:\n{}", self.all());
+            anyhow::ensure!(started.elapsed() < TIMEOUT, "the program does not exit:\n{}", self.output_text());
         };
-        // Its last words may be on their way; when nobody holds the terminal any more, there are none.
-        while let Ok(bytes) = self.output.recv_timeout(LAST_WORDS) {
-            self.take(&bytes)?;
+        // Output may still be in the terminal's buffer. The channel closes once no process has the terminal open.
+        while let Ok(bytes) = self.output.recv_timeout(DRAIN_TIMEOUT) {
+            self.process(&bytes)?;
         }
-        Ok(Ended { code: status.code(), screen: self.screen(), drawn: self.all() })
+        Ok(Exit { code: status.code(), screen: self.screen(), drawn: self.output_text() })
     }
 
-    fn take(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    fn process(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.screen.process(bytes);
-        self.drawn.extend_from_slice(bytes);
-        // A program asks where the cursor is; a terminal answers.
+        self.raw.extend_from_slice(bytes);
+        // Answer a request for the cursor position, as a terminal does.
         if bytes.windows(4).any(|window| window == b"\x1b[6n") {
             let (row, column) = self.screen.screen().cursor_position();
             self.type_keys(&format!("\x1b[{};{}R", row + 1, column + 1))?;
@@ -149,14 +154,14 @@ impl Terminal {
         Ok(())
     }
 
-    fn all(&self) -> String {
-        String::from_utf8_lossy(&self.drawn).into_owned()
+    fn output_text(&self) -> String {
+        String::from_utf8_lossy(&self.raw).into_owned()
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Ended already, most of the time.
+        // Fails if the program has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

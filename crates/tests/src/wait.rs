@@ -1,23 +1,25 @@
-//! Waiting for something to become true, with a limit and a reason.
+//! Polling for a condition with a timeout.
 
 use std::time::{Duration, Instant};
 
-/// Asks until the answer is there. The last error is the reason given when it does not come.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Calls `poll` until it succeeds. After `timeout`, returns the last error with `condition` as context.
 ///
-/// For things that cannot be watched; Kubernetes objects can: see `kube::runtime::wait`.
+/// For conditions that cannot be watched. For Kubernetes objects use `kube::runtime::wait`.
 pub async fn until<T>(
-    what: &str,
-    limit: Duration,
-    mut ask: impl AsyncFnMut() -> anyhow::Result<T>,
+    condition: &str,
+    timeout: Duration,
+    mut poll: impl AsyncFnMut() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let started = Instant::now();
     loop {
-        match ask().await {
-            Ok(answer) => return Ok(answer),
-            Err(error) if started.elapsed() > limit => {
-                return Err(error.context(format!("{what}: not within {} s", limit.as_secs())));
+        match poll().await {
+            Ok(value) => return Ok(value),
+            Err(error) if started.elapsed() > timeout => {
+                return Err(error.context(format!("{condition}: timed out after {}s", timeout.as_secs())));
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Tests that need a database: each has a PostgreSQL of its own.
+//! Tests with a dedicated PostgreSQL server.
 
 use odc_tests::with_database;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
 #[tokio::test]
-async fn a_test_gets_an_empty_database_it_owns() -> anyhow::Result<()> {
+async fn database_is_empty_and_owned_by_an_unprivileged_role() -> anyhow::Result<()> {
     with_database(async |database| {
         let mut connection = PgConnection::connect(&database.url).await?;
         let row = sqlx::query(
@@ -15,7 +15,7 @@ async fn a_test_gets_an_empty_database_it_owns() -> anyhow::Result<()> {
         .await?;
         assert!(!row.get::<bool, _>(0), "ODC must not need a superuser");
         assert_eq!(row.get::<i64, _>(1), 0);
-        assert!(row.get::<i32, _>(2) >= 15, "the oldest PostgreSQL we support");
+        assert!(row.get::<i32, _>(2) >= 15, "the oldest supported PostgreSQL");
         sqlx::query("CREATE TABLE mine (id int)").execute(&mut connection).await?;
         Ok(())
     })
@@ -23,7 +23,7 @@ async fn a_test_gets_an_empty_database_it_owns() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_committed_is_on_disk() -> anyhow::Result<()> {
+async fn commits_are_durable() -> anyhow::Result<()> {
     with_database(async |database| {
         let mut connection = PgConnection::connect(&database.url).await?;
         let settings = sqlx::query("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
@@ -36,7 +36,7 @@ async fn what_is_committed_is_on_disk() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn two_databases_know_nothing_of_each_other() -> anyhow::Result<()> {
+async fn two_databases_are_isolated() -> anyhow::Result<()> {
     with_database(async |one| {
         let mut first = PgConnection::connect(&one.url).await?;
         sqlx::query("CREATE TABLE only_here (id int)").execute(&mut first).await?;
@@ -54,7 +54,7 @@ async fn two_databases_know_nothing_of_each_other() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_refused() -> anyhow::Result<()> {
+async fn wrong_password_is_rejected() -> anyhow::Result<()> {
     with_database(async |database| {
         let password = database.url.split(&[':', '@']).nth(2).unwrap().to_owned();
         let wrong = database.url.replace(&password, "guess");
@@ -67,7 +67,7 @@ async fn a_wrong_password_is_refused() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn the_server_is_gone_after_the_test() -> anyhow::Result<()> {
+async fn server_is_stopped_after_the_test() -> anyhow::Result<()> {
     let url = with_database(async |database| Ok(database.url)).await?;
     assert!(PgConnection::connect(&url).await.is_err());
     Ok(())

@@ -1,7 +1,9 @@
-//! The manifests of `deploy/`, read from the files: whether they are what their kinds allow, who is given which right,
-//! and how safely the control plane runs. Neither a cluster nor kubectl is needed.
+//! Checks of the manifests in `deploy/`: schema, permissions and hardening. They need neither a cluster nor kubectl.
 
-#![expect(clippy::unwrap_used, reason = "what a manifest lacks fails the test that looks for it")]
+#![expect(clippy::unwrap_used, reason = "a missing field fails the test")]
+
+#[path = "deploy/csi.rs"]
+mod csi;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,12 +22,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What people install from.
+/// Kustomizations to install from.
 const DIRECTORIES: [&str; 3] = ["crds", "base", "local"];
 
 struct Manifest {
     path: PathBuf,
-    /// Lies over another one, and is not whole by itself.
+    /// A patch for another manifest.
     patch: bool,
     body: Value,
 }
@@ -43,7 +45,7 @@ impl Manifest {
         self.body["metadata"]["namespace"].as_str()
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         format!("{} {} in {}", self.kind(), self.name(), self.path.display())
     }
 }
@@ -61,7 +63,7 @@ fn kustomization(name: &str) -> Value {
     documents(&directory(name).join("kustomization.yaml")).remove(0)
 }
 
-/// The files that a list of a kustomization names, without directories.
+/// Returns the files in a list of a kustomization, without directories.
 fn files(kustomization: &Value, list: &str) -> BTreeSet<String> {
     let items = kustomization[list].as_array().cloned().unwrap_or_default();
     let names = items.iter().filter_map(|item| item.as_str().or(item["path"].as_str()).map(str::to_owned));
@@ -69,23 +71,29 @@ fn files(kustomization: &Value, list: &str) -> BTreeSet<String> {
 }
 
 fn manifests() -> Vec<Manifest> {
+    read_manifests(&DIRECTORIES)
+}
+
+fn read_manifests(directories: &[&str]) -> Vec<Manifest> {
     let read = |name: &str| {
         let list = kustomization(name);
-        let of = |file: String, patch: bool| {
+        let read_file = |file: String, patch: bool| {
             let path = directory(name).join(file);
             documents(&path)
                 .into_iter()
                 .map(move |body| Manifest { path: path.clone(), patch, body })
                 .collect::<Vec<_>>()
         };
-        let whole = files(&list, "resources").into_iter().flat_map(move |file| of(file, false));
-        whole.chain(files(&list, "patches").into_iter().flat_map(move |file| of(file, true))).collect::<Vec<_>>()
+        let resources = files(&list, "resources").into_iter().flat_map(move |file| read_file(file, false));
+        resources
+            .chain(files(&list, "patches").into_iter().flat_map(move |file| read_file(file, true)))
+            .collect::<Vec<_>>()
     };
-    DIRECTORIES.into_iter().flat_map(read).collect()
+    directories.iter().copied().flat_map(read).collect()
 }
 
 fn typed<K: DeserializeOwned>(manifest: &Manifest) -> K {
-    serde_json::from_value(manifest.body.clone()).unwrap_or_else(|error| panic!("{}: {error}", manifest.told()))
+    serde_json::from_value(manifest.body.clone()).unwrap_or_else(|error| panic!("{}: {error}", manifest.describe()))
 }
 
 fn all<K: DeserializeOwned>(kind: &str) -> Vec<K> {
@@ -93,109 +101,116 @@ fn all<K: DeserializeOwned>(kind: &str) -> Vec<K> {
 }
 
 #[test]
-fn every_file_is_used_and_there() {
+fn kustomizations_list_every_file() {
     for name in DIRECTORIES {
         let list = kustomization(name);
-        let named: BTreeSet<_> = files(&list, "resources").union(&files(&list, "patches")).cloned().collect();
+        let listed: BTreeSet<_> = files(&list, "resources").union(&files(&list, "patches")).cloned().collect();
         let found: BTreeSet<String> = std::fs::read_dir(directory(name))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .filter(|file| file != "kustomization.yaml")
             .collect();
-        assert_eq!(named, found, "deploy/{name}/kustomization.yaml");
+        assert_eq!(listed, found, "deploy/{name}/kustomization.yaml");
     }
 }
 
-/// Says what is wrong with a manifest of a kind of Kubernetes: a field of the wrong type, or one that does not exist.
-fn mistake<K: Serialize + DeserializeOwned>(manifest: &Manifest) -> Option<String> {
+/// Returns the path of a field with a wrong type or an unknown name.
+fn invalid_field<K: Serialize + DeserializeOwned>(manifest: &Manifest) -> Option<String> {
     let typed: K = typed(manifest);
-    let read = serde_json::to_value(typed).unwrap();
-    lost(&manifest.body, &read, "")
+    let parsed = serde_json::to_value(typed).unwrap();
+    lost_field(&manifest.body, &parsed, "")
 }
 
-/// The first field that was written and not read.
-fn lost(written: &Value, read: &Value, path: &str) -> Option<String> {
-    match (written, read) {
-        (Value::Object(written), Value::Object(read)) => written.iter().find_map(|(field, value)| {
+/// Returns the first field of the manifest that the type does not contain.
+fn lost_field(written: &Value, parsed: &Value, path: &str) -> Option<String> {
+    match (written, parsed) {
+        (Value::Object(written), Value::Object(parsed)) => written.iter().find_map(|(field, value)| {
             let path = format!("{path}.{field}");
-            match read.get(field) {
-                Some(read) => lost(value, read, &path),
+            match parsed.get(field) {
+                Some(parsed) => lost_field(value, parsed, &path),
                 None => Some(path),
             }
         }),
-        (Value::Array(written), Value::Array(read)) if written.len() == read.len() => {
-            written.iter().zip(read).find_map(|(written, read)| lost(written, read, &format!("{path}[]")))
+        (Value::Array(written), Value::Array(parsed)) if written.len() == parsed.len() => {
+            written.iter().zip(parsed).find_map(|(written, parsed)| lost_field(written, parsed, &format!("{path}[]")))
         }
-        // Amounts may be written as numbers and are read as text.
+        // Quantities may be numbers and parse as strings.
         (Value::Number(number), Value::String(text)) => (number.to_string() != *text).then(|| path.to_owned()),
-        (written, read) => (written != read).then(|| path.to_owned()),
+        (written, parsed) => (written != parsed).then(|| path.to_owned()),
     }
 }
 
 #[test]
-fn every_manifest_is_what_its_kind_allows() {
+fn manifests_match_their_types() {
     for manifest in manifests() {
-        let wrong = match manifest.kind() {
-            "Namespace" => mistake::<Namespace>(&manifest),
-            "ServiceAccount" => mistake::<ServiceAccount>(&manifest),
-            "Role" => mistake::<Role>(&manifest),
-            "RoleBinding" => mistake::<RoleBinding>(&manifest),
-            "ClusterRole" => mistake::<ClusterRole>(&manifest),
-            "ClusterRoleBinding" => mistake::<ClusterRoleBinding>(&manifest),
-            "Deployment" => mistake::<Deployment>(&manifest),
-            "PodDisruptionBudget" => mistake::<PodDisruptionBudget>(&manifest),
-            "NetworkPolicy" => mistake::<NetworkPolicy>(&manifest),
-            "PriorityClass" => mistake::<PriorityClass>(&manifest),
-            "Service" => mistake::<Service>(&manifest),
-            "APIService" => mistake::<APIService>(&manifest),
-            // Generated, and compared with the types elsewhere.
+        let invalid = match manifest.kind() {
+            "Namespace" => invalid_field::<Namespace>(&manifest),
+            "ServiceAccount" => invalid_field::<ServiceAccount>(&manifest),
+            "Role" => invalid_field::<Role>(&manifest),
+            "RoleBinding" => invalid_field::<RoleBinding>(&manifest),
+            "ClusterRole" => invalid_field::<ClusterRole>(&manifest),
+            "ClusterRoleBinding" => invalid_field::<ClusterRoleBinding>(&manifest),
+            "Deployment" => invalid_field::<Deployment>(&manifest),
+            "PodDisruptionBudget" => invalid_field::<PodDisruptionBudget>(&manifest),
+            "NetworkPolicy" => invalid_field::<NetworkPolicy>(&manifest),
+            "PriorityClass" => invalid_field::<PriorityClass>(&manifest),
+            "Service" => invalid_field::<Service>(&manifest),
+            "APIService" => invalid_field::<APIService>(&manifest),
+            // Generated from the types, and compared with them elsewhere.
             "CustomResourceDefinition" => {
                 let _: CustomResourceDefinition = typed(&manifest);
                 None
             }
-            "DevServerFlavor" => mistake::<DevServerFlavor>(&manifest),
-            "DevServerUser" => mistake::<DevServerUser>(&manifest),
-            other => panic!("{other} is not known here: {}", manifest.told()),
+            "DevServerFlavor" => invalid_field::<DevServerFlavor>(&manifest),
+            "DevServerUser" => invalid_field::<DevServerUser>(&manifest),
+            other => panic!("unknown kind {other}: {}", manifest.describe()),
         };
-        assert_eq!(wrong, None, "{}", manifest.told());
+        assert_eq!(invalid, None, "{}", manifest.describe());
         if manifest.body["apiVersion"] == "odc.dev/v1alpha1" {
-            assert_eq!(odc_api::check::check_object(&manifest.body, None), Ok(()), "{}", manifest.told());
+            assert_eq!(odc_api::check::check_object(&manifest.body, None), Ok(()), "{}", manifest.describe());
         }
     }
 }
 
 #[test]
-fn everything_says_where_it_goes_and_nothing_comes_twice() {
-    let mut seen = BTreeSet::new();
+fn manifests_have_a_namespace_and_are_unique() {
+    let mut unique = BTreeSet::new();
     for manifest in manifests().iter().filter(|manifest| !manifest.patch) {
         let namespaced =
             ["ServiceAccount", "Role", "RoleBinding", "Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
-        assert_eq!(manifest.namespace().is_some(), namespaced.contains(&manifest.kind()), "{}", manifest.told());
-        // default only for events of objects without a namespace, kube-system only to learn who the front proxy is.
+        assert_eq!(manifest.namespace().is_some(), namespaced.contains(&manifest.kind()), "{}", manifest.describe());
+        // `default` is for events of cluster-scoped objects, `kube-system` for the CA of the front proxy.
         assert!(manifest.namespace().is_none_or(|namespace| {
             namespace == odc_api::namespace::SYSTEM
                 || (namespace == "default" && manifest.name() == "odc-operator-events")
                 || (namespace == "kube-system" && manifest.name() == "odc-operator-front-proxy")
         }));
         let key = (manifest.kind().to_owned(), manifest.namespace().map(str::to_owned), manifest.name().to_owned());
-        assert!(seen.insert(key), "twice: {}", manifest.told());
+        assert!(unique.insert(key), "duplicate: {}", manifest.describe());
     }
 }
 
-/// All roles: whether of the whole cluster, name, rules.
+/// Returns all roles: cluster-scoped or not, name, rules.
 fn roles() -> Vec<(bool, String, Vec<PolicyRule>)> {
     let cluster = all::<ClusterRole>("ClusterRole").into_iter().map(|role| (true, role.metadata, role.rules));
     let local = all::<Role>("Role").into_iter().map(|role| (false, role.metadata, role.rules));
-    cluster.chain(local).map(|(whole, meta, rules)| (whole, meta.name.unwrap(), rules.unwrap())).collect()
+    cluster
+        .chain(local)
+        .map(|(cluster_scoped, meta, rules)| (cluster_scoped, meta.name.unwrap(), rules.unwrap()))
+        .collect()
 }
 
 fn rules(role: &str) -> Vec<PolicyRule> {
-    roles().into_iter().find(|(whole, name, _)| *whole && name == role).unwrap_or_else(|| panic!("no role {role}")).2
+    roles()
+        .into_iter()
+        .find(|(cluster_scoped, name, _)| *cluster_scoped && name == role)
+        .unwrap_or_else(|| panic!("no role {role}"))
+        .2
 }
 
-/// As the API server would answer. A request that carries no name is none that a rule with names allows.
+/// Reports whether the API server would allow a request. Rules with names do not allow requests without one.
 fn allows(rules: &[PolicyRule], verb: &str, group: &str, resource: &str, name: Option<&str>) -> bool {
-    let has = |list: Option<&Vec<String>>, wanted: &str| list.is_some_and(|all| all.iter().any(|item| item == wanted));
+    let has = |list: Option<&Vec<String>>, value: &str| list.is_some_and(|all| all.iter().any(|item| item == value));
     rules.iter().any(|rule| {
         let named =
             rule.resource_names.as_ref().is_none_or(|names| names.iter().any(|other| Some(other.as_str()) == name));
@@ -207,20 +222,20 @@ fn allows(rules: &[PolicyRule], verb: &str, group: &str, resource: &str, name: O
 }
 
 #[test]
-fn no_right_is_wider_than_it_looks() {
+fn roles_have_no_wildcards_or_dangerous_verbs() {
     for (_, role, rules) in roles() {
         for rule in rules {
-            let words =
+            let values =
                 rule.verbs.iter().chain(rule.api_groups.iter().flatten()).chain(rule.resources.iter().flatten());
-            let words: Vec<&String> = words.chain(rule.resource_names.iter().flatten()).collect();
-            assert!(!words.iter().any(|word| word.contains('*')), "{role} has a wildcard: {rule:?}");
+            let values: Vec<&String> = values.chain(rule.resource_names.iter().flatten()).collect();
+            assert!(!values.iter().any(|value| value.contains('*')), "{role} has a wildcard: {rule:?}");
             assert_eq!(rule.non_resource_urls, None, "{role}");
             for verb in ["escalate", "impersonate", "deletecollection", "approve", "sign"] {
                 assert!(!rule.verbs.iter().any(|other| other == verb), "{role} may {verb}");
             }
             if rule.verbs.iter().any(|verb| verb == "bind") {
                 let limited = rule.resource_names.clone().unwrap_or_default();
-                assert_eq!(limited, ["odc-user", "odc-operator-tenant"], "{role} may bind more than it should");
+                assert_eq!(limited, ["odc-user", "odc-operator-tenant"], "{role} may bind other roles");
                 assert_eq!(rule.resources.as_deref(), Some(["clusterroles".to_owned()].as_slice()), "{role}");
             }
             for resource in rule.resources.iter().flatten() {
@@ -235,34 +250,34 @@ fn no_right_is_wider_than_it_looks() {
                     "users",
                     "groups",
                 ];
-                assert!(!forbidden.contains(&resource.as_str()), "{role} reaches {resource}");
+                assert!(!forbidden.contains(&resource.as_str()), "{role} has {resource}");
             }
         }
     }
 }
 
 #[test]
-fn nobody_reads_secrets_of_the_whole_cluster() {
+fn no_cluster_role_binding_grants_secrets() {
     for binding in all::<ClusterRoleBinding>("ClusterRoleBinding") {
         let role = binding.role_ref.name;
         for rule in rules(&role) {
             let resources = rule.resources.unwrap_or_default();
-            assert!(!resources.iter().any(|resource| resource.starts_with("secrets")), "{role} is bound everywhere");
+            assert!(!resources.iter().any(|resource| resource.starts_with("secrets")), "{role} is bound cluster-wide");
         }
     }
-    // And what the operator binds in namespaces is bound by nobody else.
+    // Roles that the operator binds in namespaces have no cluster-wide binding.
     let bound: BTreeSet<String> =
         all::<ClusterRoleBinding>("ClusterRoleBinding").into_iter().map(|binding| binding.role_ref.name).collect();
     assert_eq!(bound, ["odc-operator".to_owned(), "odc-reader".to_owned()].into());
 }
 
 #[test]
-fn rights_are_these() {
+fn roles_grant_exactly_these_permissions() {
     const NO: bool = false;
     let roles = roles();
     let rbac = "rbac.authorization.k8s.io";
-    for (role, verb, group, resource, name, expect) in [
-        // People.
+    for (role, verb, group, resource, name, expected) in [
+        // Users.
         ("odc-user", "create", "odc.dev", "devservers", None, true),
         ("odc-user", "patch", "odc.dev", "devservers/status", None, NO),
         ("odc-user", "list", "", "pods", None, true),
@@ -279,7 +294,7 @@ fn rights_are_these() {
         ("odc-reader", "list", "odc.dev", "devservers", None, NO),
         ("odc-reader", "get", "odc.dev", "devserverusers", None, NO),
         ("odc-reader", "get", "odc.dev", "teams", None, NO),
-        // The operator, everywhere.
+        // The operator, cluster-wide.
         ("odc-operator", "patch", "odc.dev", "devservers/status", None, true),
         ("odc-operator", "patch", "odc.dev", "devservers", None, NO),
         ("odc-operator", "update", "odc.dev", "devserverusers", None, NO),
@@ -293,7 +308,7 @@ fn rights_are_these() {
         ("odc-operator", "create", rbac, "clusterrolebindings", None, NO),
         ("odc-operator", "bind", rbac, "clusterroles", Some("odc-user"), true),
         ("odc-operator", "bind", rbac, "clusterroles", Some("cluster-admin"), NO),
-        // The operator, in users' namespaces.
+        // The operator, in the namespaces of users.
         ("odc-operator-tenant", "create", "", "pods", None, true),
         ("odc-operator-tenant", "get", "", "secrets", None, true),
         ("odc-operator-tenant", "list", "", "secrets", None, NO),
@@ -304,26 +319,30 @@ fn rights_are_these() {
         ("odc-operator-tenant", "delete", "", "persistentvolumeclaims", None, NO),
         ("odc-operator-tenant", "delete", "networking.k8s.io", "networkpolicies", Some("odc"), NO),
     ] {
-        let (_, _, given) = roles.iter().find(|(whole, other, _)| *whole && other == role).unwrap();
-        assert_eq!(allows(given, verb, group, resource, name), expect, "{role}: {verb} {resource} {name:?}");
+        let (_, _, granted) = roles.iter().find(|(cluster_scoped, other, _)| *cluster_scoped && other == role).unwrap();
+        assert_eq!(allows(granted, verb, group, resource, name), expected, "{role}: {verb} {resource} {name:?}");
     }
 }
 
 #[test]
-fn every_rule_says_what_it_is_for() {
-    for entry in std::fs::read_dir(directory("base")).unwrap() {
+fn every_rule_has_a_comment() {
+    check_rule_comments("base");
+}
+
+fn check_rule_comments(name: &str) {
+    for entry in std::fs::read_dir(directory(name)).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         for (number, pair) in lines.windows(2).enumerate() {
-            let said = pair[0].starts_with('#') || !pair[1].starts_with("- apiGroups:");
-            assert!(said, "{}:{}: a rule without its reason", path.display(), number + 2);
+            let documented = pair[0].starts_with('#') || !pair[1].starts_with("- apiGroups:");
+            assert!(documented, "{}:{}: a rule without a comment", path.display(), number + 2);
         }
     }
 }
 
 #[test]
-fn the_control_plane_runs_as_restricted_as_it_can() {
+fn deployments_meet_the_restricted_pod_security_standard() {
     let namespaces: Vec<Namespace> = all("Namespace");
     for namespace in &namespaces {
         let labels = namespace.metadata.labels.clone().unwrap();
@@ -335,12 +354,18 @@ fn the_control_plane_runs_as_restricted_as_it_can() {
         let spec = deployment.spec.unwrap();
         let labels = spec.template.metadata.unwrap().labels.unwrap();
         let selected = spec.selector.match_labels.unwrap();
-        assert!(selected.iter().all(|(name, value)| labels.get(name) == Some(value)), "selects its own pods");
+        assert!(
+            selected.iter().all(|(name, value)| labels.get(name) == Some(value)),
+            "the selector must match the pods"
+        );
         let pod = spec.template.spec.unwrap();
         let security = pod.security_context.unwrap();
         assert_eq!(security.run_as_non_root, Some(true));
         assert_eq!(security.seccomp_profile.unwrap().type_, "RuntimeDefault");
-        assert!(security.run_as_user.is_some_and(|user| user > 0), "an image without users needs a number");
+        assert!(
+            security.run_as_user.is_some_and(|user| user > 0),
+            "the image has no users, so the uid must be numeric"
+        );
         assert!(!pod.host_network.unwrap_or_default() && !pod.host_pid.unwrap_or_default());
         assert!(pod.volumes.unwrap_or_default().iter().all(|volume| volume.host_path.is_none()));
         assert!(pod.service_account_name.is_some());
@@ -365,24 +390,24 @@ fn the_control_plane_runs_as_restricted_as_it_can() {
 }
 
 #[test]
-fn everything_is_closed_before_something_is_opened() {
+fn network_policies_deny_by_default() {
     let policies: Vec<NetworkPolicy> = all("NetworkPolicy");
-    let closes_all = |policy: &NetworkPolicy| {
+    let denies_all = |policy: &NetworkPolicy| {
         let spec = policy.spec.as_ref().unwrap();
         let everything = spec.pod_selector.as_ref().is_some_and(|selector| *selector == LabelSelector::default());
         everything && spec.ingress.is_none() && spec.egress.is_none()
     };
-    assert!(policies.iter().any(closes_all));
+    assert!(policies.iter().any(denies_all));
     for policy in &policies {
         assert_eq!(policy.spec.as_ref().unwrap().policy_types, Some(vec!["Ingress".to_owned(), "Egress".to_owned()]));
         let ingress = policy.spec.as_ref().unwrap().ingress.iter().flatten();
-        // A rule without peers is open to people's servers.
+        // A rule without peers would admit traffic of servers.
         assert!(ingress.clone().all(|rule| rule.from.as_ref().is_some_and(|from| !from.is_empty())));
     }
 }
 
 #[test]
-fn dev_servers_push_nobody_out() {
+fn priority_class_never_preempts() {
     let classes: Vec<PriorityClass> = all("PriorityClass");
     assert_eq!(classes.len(), 1);
     assert_eq!(classes[0].metadata.name.as_deref(), Some("odc-devserver"));
@@ -390,42 +415,45 @@ fn dev_servers_push_nobody_out() {
     assert!(!classes[0].global_default.unwrap_or_default() && classes[0].value > 0);
 }
 
-/// `odc local` replaces these words, wherever one is a whole value.
+/// `odc local` replaces these placeholders where one is an entire value.
 #[test]
-fn a_local_cloud_can_fill_in_its_images() {
-    fn count(value: &Value, word: &str) -> usize {
+fn local_overlay_has_every_image_placeholder() {
+    fn count(value: &Value, placeholder: &str) -> usize {
         match value {
-            Value::String(text) => usize::from(text == word),
-            Value::Array(items) => items.iter().map(|item| count(item, word)).sum(),
-            Value::Object(fields) => fields.values().map(|item| count(item, word)).sum(),
+            Value::String(text) => usize::from(text == placeholder),
+            Value::Array(items) => items.iter().map(|item| count(item, placeholder)).sum(),
+            Value::Object(fields) => fields.values().map(|item| count(item, placeholder)).sum(),
             _ => 0,
         }
     }
     let mut local = vec![kustomization("local")];
     local.extend(
-        manifests().into_iter().filter(|manifest| manifest.path.starts_with(directory("local"))).map(|it| it.body),
+        manifests()
+            .into_iter()
+            .filter(|manifest| manifest.path.starts_with(directory("local")))
+            .map(|manifest| manifest.body),
     );
-    for word in ["odc-image", "odc-agent-image", "odc-default-image"] {
-        assert_eq!(local.iter().map(|value| count(value, word)).sum::<usize>(), 1, "{word}");
+    for placeholder in ["odc-image", "odc-agent-image", "odc-default-image"] {
+        assert_eq!(local.iter().map(|value| count(value, placeholder)).sum::<usize>(), 1, "{placeholder}");
     }
-    // What the overlay changes is there to be changed.
+    // The overlay patches fields that exist in the base.
     let base: Deployment = all("Deployment").remove(0);
     let container = base.spec.unwrap().template.spec.unwrap().containers.remove(0);
     assert_eq!(container.image.as_deref(), Some("odc"));
     let patch = manifests().into_iter().find(|manifest| manifest.patch).unwrap();
-    let laid_over = &patch.body["spec"]["template"]["spec"]["containers"][0];
-    assert_eq!(laid_over["name"], container.name.as_str());
+    let patched = &patch.body["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(patched["name"], container.name.as_str());
     let known: BTreeSet<String> = container.env.into_iter().flatten().map(|variable| variable.name).collect();
-    for variable in laid_over["env"].as_array().unwrap() {
+    for variable in patched["env"].as_array().unwrap() {
         let (name, value) = (variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap());
         assert!(name.starts_with("ODC_"), "{name}");
-        // A misspelt name would leave the base's image in place.
+        // A wrong name would keep the image of the base.
         assert!(!value.ends_with("-image") || known.contains(name), "{name} is not in the base");
     }
 }
 
 #[test]
-fn a_local_cloud_has_one_default_flavor() {
+fn local_overlay_has_one_default_flavor() {
     let flavors: Vec<DevServerFlavor> = all("DevServerFlavor");
     assert_eq!(flavors.iter().filter(|flavor| flavor.spec.default).count(), 1);
     assert!(flavors.iter().all(|flavor| flavor.spec.node_selector.contains_key("odc.dev/local-node")));

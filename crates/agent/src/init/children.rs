@@ -1,7 +1,7 @@
-//! The processes that process 1 answers for: its own, whose end matters, and everybody's orphans, which are only reaped.
+//! Child processes of process 1: its own, whose outcome matters, and adopted orphans, which are only reaped.
 //!
-//! One thread starts and reaps, so a child is known before its end can be seen, and its number belongs to nobody else
-//! until we have reaped it.
+//! One thread starts and reaps, so a child is registered before its exit can be seen, and its PID is not reused before
+//! it is reaped.
 
 use std::fs;
 use std::io;
@@ -15,20 +15,21 @@ use rustix::process::{
     wait,
 };
 
-use crate::init::life::Role;
+use crate::init::state_machine::Role;
 
-/// Between two looks at the signals. A server that makes orphans faster than they are reaped must still be stoppable.
-const BATCH: usize = 512;
+/// Children reaped before signals are checked again. A server that creates orphans faster than they are reaped must
+/// still react to a stop request.
+const REAP_BATCH: usize = 512;
 
 #[derive(Debug, Default)]
 pub struct Children {
     own: Vec<(Pid, Role)>,
-    /// The last look ended before there was nothing to see.
+    /// The last call of [`Self::reap`] stopped at its batch limit.
     pub more: bool,
 }
 
 impl Children {
-    /// In a process group of its own, with our environment.
+    /// Starts a child in its own process group.
     pub fn start(&mut self, role: Role, command: &mut Command) -> io::Result<()> {
         let child = command.process_group(0).spawn()?;
         self.own.push((Pid::from_child(&child), role));
@@ -36,70 +37,70 @@ impl Children {
     }
 
     pub fn signal(&self, role: Role, signal: Signal) {
-        for pid in self.of(role) {
-            // It is there until we reap it, and ours to signal unless it became another user's.
+        for pid in self.pids(role) {
+            // Fails only if the process has changed its user.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// With its process group.
+    /// Kills the process group of a child.
     pub fn kill(&self, role: Role) {
-        for pid in self.of(role) {
+        for pid in self.pids(role) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
 
-    /// Takes note of all that ended, and tells about our own.
+    /// Reaps exited children and returns the outcomes of the own ones.
     pub fn reap(&mut self) -> Vec<(Role, Outcome)> {
-        let mut ended = Vec::new();
+        let mut exited = Vec::new();
         self.more = false;
-        for _ in 0..BATCH {
+        for _ in 0..REAP_BATCH {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    if let Some(place) = self.own.iter().position(|(own, _)| *own == pid) {
-                        let (_, role) = self.own.swap_remove(place);
-                        ended.push((role, outcome(status)));
+                    if let Some(index) = self.own.iter().position(|(own, _)| *own == pid) {
+                        let (_, role) = self.own.swap_remove(index);
+                        exited.push((role, outcome(status)));
                     }
                 }
-                // There are none that have ended, or none at all.
-                Ok(None) | Err(_) => return ended,
+                // No child has exited, or there are no children.
+                Ok(None) | Err(_) => return exited,
             }
         }
         self.more = true;
-        ended
+        exited
     }
 
-    fn of(&self, role: Role) -> impl Iterator<Item = Pid> {
+    fn pids(&self, role: Role) -> impl Iterator<Item = Pid> {
         self.own.iter().filter(move |(_, other)| *other == role).map(|(pid, _)| *pid)
     }
 }
 
-/// Asks every process in the container to end. A stopped one could not hear it, so all are told to go on.
+/// Sends SIGTERM to every process in the container, and SIGCONT, because a stopped process does not handle signals.
 pub fn terminate_all() {
-    everyone(Signal::TERM);
-    everyone(Signal::CONT);
+    signal_all(Signal::TERM);
+    signal_all(Signal::CONT);
 }
 
 pub fn kill_all() {
-    everyone(Signal::KILL);
+    signal_all(Signal::KILL);
 }
 
-/// Whether nobody is left whom we could ask. Those of another user that we may not signal never heard that they should
-/// end, so they are not waited for; the kernel kills all that a process 1 leaves behind.
-pub fn all_ended() -> bool {
+/// Reports whether no process remains that this process may signal. Processes of other users never received SIGTERM, so
+/// they are not waited for; the kernel kills them when process 1 exits.
+pub fn all_exited() -> bool {
     if test_kill_process_group(Pid::INIT) == Err(Errno::SRCH) {
         return true;
     }
-    // The kernel says yes even if it means only such as those.
+    // The test also succeeds if only processes of other users remain.
     let Ok(processes) = fs::read_dir("/proc") else { return false };
     let pids = processes.flatten().filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
     !pids.filter(|pid| !pid.is_init()).any(|pid| test_kill_process(pid).is_ok())
 }
 
-/// The group of process 1 stands for all processes but us, as the kernel has it. That we are process 1 was checked at the
-/// start; anywhere else this would end more than a server.
-fn everyone(signal: Signal) {
-    // No process left is what is wanted.
+/// `kill(-1, signal)` from process 1 reaches every other process of the PID namespace. That this is process 1 was
+/// checked at startup.
+fn signal_all(signal: Signal) {
+    // Fails if no process is left.
     let _ = kill_process_group(Pid::INIT, signal);
 }
 

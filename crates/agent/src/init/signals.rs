@@ -1,4 +1,4 @@
-//! The signals sent to process 1, and what each means to the server.
+//! Signals sent to process 1 and their effect on the server.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -13,58 +13,58 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::pipe;
 use signal_hook::low_level::siginfo::Origin;
 
-/// What images that boot systemd are stopped with: SIGRTMIN+3, as container runtimes count.
-const HALT: i32 = 37;
+/// Stop signal of images that run systemd. The value is that of container runtimes, which use the glibc numbering.
+const SIGRTMIN_PLUS_3: i32 = 37;
 
 #[derive(Debug)]
 pub struct Signals {
-    /// Woken by a child's end too, of which nothing else is kept: the kernel merges those.
+    /// SIGCHLD only wakes the reader: the kernel merges pending ones, so children are reaped until none is left.
     delivery: SignalDelivery<UnixStream, WithOrigin>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum SignalAction {
     Stop,
     Forward(Signal),
 }
 
 impl Signals {
-    /// From here on no signal is lost. Handlers are used rather than a blocked mask, because children would inherit that.
-    pub fn catch() -> io::Result<Self> {
+    /// Installs the handlers. Signals are not blocked instead, because children would inherit the mask.
+    pub fn install() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         pipe::register(SIGCHLD, write.try_clone()?)?;
-        let caught = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, HALT];
-        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), caught)?;
+        let handled = [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGRTMIN_PLUS_3];
+        let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), handled)?;
         Ok(Self { delivery })
     }
 
-    /// Waits for a signal, a child's end or the timeout.
+    /// Waits for a signal, the exit of a child, or the timeout.
     pub fn wait(&self, timeout: Option<Duration>) {
-        // A time too long for the kernel is as good as none.
+        // A timeout that overflows means none.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // An interrupted wait is a wait that is over; there is nothing else that could go wrong.
+        // The only possible error is EINTR, which ends the wait as well.
         let _ =
             poll(&mut [PollFd::from_borrowed_fd(self.delivery.get_read().as_fd(), PollFlags::IN)], timeout.as_ref());
     }
 
-    /// All that came since the last call.
-    pub fn take(&mut self) -> Vec<Meaning> {
-        self.delivery.pending().map(|origin| meaning(origin.signal, is_outside(&origin))).collect()
+    /// Returns the actions of the signals received since the last call.
+    pub fn take(&mut self) -> Vec<SignalAction> {
+        self.delivery.pending().map(|origin| action(origin.signal, is_external(&origin))).collect()
     }
 }
 
-/// The sender has no number here if it is not in the container.
-fn is_outside(origin: &Origin) -> bool {
+/// A sender outside the container has no PID in its namespace.
+fn is_external(origin: &Origin) -> bool {
     origin.process.is_some_and(|sender| sender.pid == 0)
 }
 
-/// Outside the container, only its runtime knows process 1, and it sends a signal for one reason: to stop it. Which one is
-/// up to the image (`STOPSIGNAL`): SIGQUIT with nginx, SIGINT with PostgreSQL, SIGWINCH with Apache. From inside, the same
-/// signals are meant for the entrypoint, which believes to be process 1.
-fn meaning(signal: i32, outside: bool) -> Meaning {
+/// A signal from outside comes from the container runtime and requests a stop, whichever signal the image configures as
+/// `STOPSIGNAL`: SIGQUIT for nginx, SIGINT for PostgreSQL, SIGWINCH for Apache. Inside the container, the same signals
+/// are meant for the entrypoint, which would otherwise be process 1.
+fn action(signal: i32, external: bool) -> SignalAction {
     match Signal::from_named_raw(signal) {
-        Some(signal) if !outside && signal != Signal::TERM => Meaning::Forward(signal),
-        _ => Meaning::Stop,
+        Some(signal) if !external && signal != Signal::TERM => SignalAction::Forward(signal),
+        _ => SignalAction::Stop,
     }
 }
 
@@ -73,20 +73,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_from_outside_is_a_request_to_stop_whatever_the_image_calls_it() {
-        for signal in [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, HALT] {
-            assert_eq!(meaning(signal, true), Meaning::Stop, "{signal}");
+    fn every_external_signal_requests_a_stop() {
+        for signal in [SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGRTMIN_PLUS_3] {
+            assert_eq!(action(signal, true), SignalAction::Stop, "{signal}");
         }
     }
 
     #[test]
-    fn a_signal_from_inside_is_the_entrypoints_unless_it_ends_servers() {
+    fn internal_signals_except_stop_signals_are_forwarded() {
         for signal in [SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH] {
             let forwarded = Signal::from_named_raw(signal).unwrap();
-            assert_eq!(meaning(signal, false), Meaning::Forward(forwarded), "{signal}");
+            assert_eq!(action(signal, false), SignalAction::Forward(forwarded), "{signal}");
         }
-        for signal in [SIGTERM, HALT] {
-            assert_eq!(meaning(signal, false), Meaning::Stop, "{signal}");
+        for signal in [SIGTERM, SIGRTMIN_PLUS_3] {
+            assert_eq!(action(signal, false), SignalAction::Stop, "{signal}");
         }
     }
 }

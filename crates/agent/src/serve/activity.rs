@@ -1,62 +1,66 @@
-//! What can be seen of people at work in the server. Whoever carries bytes or starts processes says so here, and
-//! [`watch`] looks at the rest. Nothing is judged: which of it counts is the operator's business.
+//! Activity signals of the server. Components record what they see, and [`pollers`] sample the rest. The agent only
+//! reports; which signals count as activity is decided by the operator.
 //!
-//! All times are on a clock that nobody can set.
+//! Times are relative to the boot of the node.
 
-pub mod busy;
+pub mod forwarded_ports;
 pub mod gpu;
-pub mod mark;
-pub mod memory;
-pub mod notebook;
-pub mod ports;
-pub mod process;
-pub mod watch;
+pub mod jupyter;
+pub mod last_seen;
+pub mod oom;
+pub mod pollers;
+pub mod proc_stat;
+pub mod process_cpu;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use odc_control::{Busy, BusyTree, Gpu, JupyterSignal, KeepAlive, Line, Seen, Sessions, Signals};
+use odc_control::{self as control, Busy, BusyTree, Gpu, JupyterSignal, KeepAlive, Line, Sessions, Signals};
 
-use crate::clock;
-use crate::serve::activity::busy::{Growth, Origin};
-use crate::serve::activity::mark::{Mark, ago};
-use crate::serve::activity::ports::Ports;
-use crate::state::process::Process;
+use crate::boot_time;
+use crate::process_id::ProcessId;
+use crate::serve::activity::forwarded_ports::Ports;
+use crate::serve::activity::gpu::GpuActivity;
+use crate::serve::activity::jupyter::JupyterActivity;
+use crate::serve::activity::last_seen::{LastSeen, seconds_since};
+use crate::serve::activity::process_cpu::{CpuUsage, Origin};
 
-/// Sessions whose processes can still be told from others. Beyond, the oldest number is forgotten.
-const MOST_LEADERS: usize = 4096;
+/// Session leaders that are remembered. Beyond, the lowest PID is dropped.
+const MAX_SESSION_LEADERS: usize = 4096;
 
 #[derive(Debug)]
 pub struct Activity {
-    agent_boot: Line,
-    container_boot: Line,
-    started: Duration,
-    open: AtomicU32,
-    closed: Mark,
-    input: Mark,
-    output: Mark,
-    transfer: Mark,
-    heartbeat: Mark,
+    agent_boot_id: Line,
+    container_boot_id: Line,
+    started_at: Duration,
+    open_sessions: AtomicU32,
+    session_closed: LastSeen,
+    terminal_input: LastSeen,
+    terminal_output: LastSeen,
+    transfer: LastSeen,
+    heartbeat: LastSeen,
     oom_kills: AtomicU64,
-    rest: Mutex<Rest>,
+    inner: Mutex<Inner>,
 }
 
-/// What changes seldom enough to be locked.
+/// Values that change rarely enough for a lock.
 #[derive(Debug, Default)]
-struct Rest {
+struct Inner {
     ports: Ports,
-    leaders: BTreeSet<u32>,
-    busy: HashMap<Origin, (Duration, Option<Line>)>,
-    gpu: Option<gpu::Seen>,
-    notebook: Option<notebook::Seen>,
+    session_leaders: BTreeSet<u32>,
+    /// When processes of an origin last used the CPU, and the busiest one.
+    cpu: HashMap<Origin, (Duration, Option<Line>)>,
+    gpu: Option<GpuActivity>,
+    jupyter: Option<JupyterActivity>,
+    /// End and reason.
     keep_alive: Option<(Duration, Option<Line>)>,
 }
 
-/// An open session. It is open while this lives.
+/// Counts a session as open until it is dropped.
 #[derive(Debug)]
-pub struct SessionMark(Arc<Activity>);
+pub struct SessionGuard(Arc<Activity>);
 
 impl Default for Activity {
     fn default() -> Self {
@@ -67,154 +71,157 @@ impl Default for Activity {
 impl Activity {
     pub fn new() -> Self {
         Self {
-            agent_boot: Line::new(crate::random::hex::<8>()),
-            container_boot: container_boot(),
-            started: clock::since_boot(),
-            open: AtomicU32::new(0),
-            closed: Mark::default(),
-            input: Mark::default(),
-            output: Mark::default(),
-            transfer: Mark::default(),
-            heartbeat: Mark::default(),
+            agent_boot_id: Line::new(crate::random::hex::<8>()),
+            container_boot_id: container_boot_id(),
+            started_at: boot_time::since_boot(),
+            open_sessions: AtomicU32::new(0),
+            session_closed: LastSeen::default(),
+            terminal_input: LastSeen::default(),
+            terminal_output: LastSeen::default(),
+            transfer: LastSeen::default(),
+            heartbeat: LastSeen::default(),
             oom_kills: AtomicU64::new(0),
-            rest: Mutex::default(),
+            inner: Mutex::default(),
         }
     }
 
-    pub fn session(self: &Arc<Self>) -> SessionMark {
-        self.open.fetch_add(1, Ordering::Relaxed);
-        SessionMark(Arc::clone(self))
+    pub fn open_session(self: &Arc<Self>) -> SessionGuard {
+        self.open_sessions.fetch_add(1, Ordering::Relaxed);
+        SessionGuard(Arc::clone(self))
     }
 
-    pub fn terminal_input(&self) {
-        self.input.set(clock::since_boot());
+    pub fn record_terminal_input(&self) {
+        self.terminal_input.set(boot_time::since_boot());
     }
 
-    pub fn terminal_output(&self) {
-        self.output.set(clock::since_boot());
+    pub fn record_terminal_output(&self) {
+        self.terminal_output.set(boot_time::since_boot());
     }
 
-    /// Of files, or to and from a command without a terminal.
-    pub fn transferred(&self) {
-        self.transfer.set(clock::since_boot());
+    /// Records data of a file transfer, or of a command without a terminal.
+    pub fn record_transfer(&self) {
+        self.transfer.set(boot_time::since_boot());
     }
 
-    /// Either way, to or from this port; 0 stands for all Unix sockets.
-    pub fn forwarded(&self, port: u16, bytes: u64) {
-        self.rest().ports.carried(port, bytes, clock::since_boot());
+    /// Records data to or from a port; 0 stands for all Unix sockets.
+    pub fn record_forwarded(&self, port: u16, bytes: u64) {
+        self.lock().ports.record(port, bytes, boot_time::since_boot());
     }
 
-    /// The first process of a session. Whatever comes from it is the session's.
-    pub fn session_process(&self, pid: u32) {
-        let mut rest = self.rest();
-        rest.leaders.insert(pid);
-        if rest.leaders.len() > MOST_LEADERS {
-            rest.leaders.pop_first();
+    /// Registers the leader of a session; its descendants are attributed to sessions.
+    pub fn add_session_leader(&self, pid: u32) {
+        let mut inner = self.lock();
+        inner.session_leaders.insert(pid);
+        if inner.session_leaders.len() > MAX_SESSION_LEADERS {
+            inner.session_leaders.pop_first();
         }
     }
 
-    pub fn heartbeat(&self) {
-        self.heartbeat.set(clock::since_boot());
+    pub fn record_heartbeat(&self) {
+        self.heartbeat.set(boot_time::since_boot());
     }
 
-    /// Until then, on our clock; `None` ends it.
-    pub fn keep_alive(&self, until: Option<(Duration, Option<Line>)>) {
-        self.rest().keep_alive = until;
+    /// Sets the end of the keep-alive and its reason, or cancels it.
+    pub fn set_keep_alive(&self, until: Option<(Duration, Option<Line>)>) {
+        self.lock().keep_alive = until;
     }
 
     pub fn signals(&self) -> Signals {
-        self.signals_at(clock::since_boot())
+        self.signals_at(boot_time::since_boot())
     }
 
-    /// When anything was last seen that means use, to tell whether a warning still holds.
-    pub fn last_use(&self) -> Option<Duration> {
-        let rest = self.rest();
-        let marks = [&self.input, &self.output, &self.transfer, &self.heartbeat].map(Mark::at);
-        let busy = rest.busy.values().map(|(at, _)| Some(*at));
-        let gpu = rest.gpu.as_ref().and_then(|gpu| gpu.busy_at);
-        let notebook = rest.notebook.as_ref().and_then(|notebook| notebook.used_at);
-        marks.into_iter().chain(busy).chain([rest.ports.newest(), gpu, notebook]).flatten().max()
+    /// Returns when the server was last active, to decide whether an idle warning still applies.
+    pub fn last_active(&self) -> Option<Duration> {
+        let inner = self.lock();
+        let recorded =
+            [&self.terminal_input, &self.terminal_output, &self.transfer, &self.heartbeat].map(LastSeen::get);
+        let cpu = inner.cpu.values().map(|(at, _)| Some(*at));
+        let gpu = inner.gpu.as_ref().and_then(|gpu| gpu.busy_at);
+        let jupyter = inner.jupyter.as_ref().and_then(|jupyter| jupyter.active_at);
+        recorded.into_iter().chain(cpu).chain([inner.ports.last_active(), gpu, jupyter]).flatten().max()
     }
 
     pub fn is_kept_alive(&self) -> bool {
-        self.rest().keep_alive.as_ref().is_some_and(|(until, _)| *until > clock::since_boot())
+        self.lock().keep_alive.as_ref().is_some_and(|(until, _)| *until > boot_time::since_boot())
     }
 
     fn signals_at(&self, now: Duration) -> Signals {
-        let rest = self.rest();
-        let seen = |mark: &Mark| Seen { last_seen_seconds_ago: mark.ago(now) };
+        let inner = self.lock();
+        let seen = |last_seen: &LastSeen| control::LastSeen { last_seen_seconds_ago: last_seen.seconds_ago(now) };
         let tree = |origin| {
-            let (at, process) = rest.busy.get(&origin).cloned().unzip();
-            BusyTree { last_seen_seconds_ago: at.map(|at| ago(at, now)), process: process.flatten() }
+            let (at, process) = inner.cpu.get(&origin).cloned().unzip();
+            BusyTree { last_seen_seconds_ago: at.map(|at| seconds_since(at, now)), process: process.flatten() }
         };
-        let open = self.open.load(Ordering::Relaxed);
-        let kept = rest.keep_alive.as_ref().and_then(|(until, reason)| {
-            // Rounded up, so that nobody sees a keep-alive of no time that still holds.
+        let open = self.open_sessions.load(Ordering::Relaxed);
+        let keep_alive = inner.keep_alive.as_ref().and_then(|(until, reason)| {
+            // Rounded up, so that an active keep-alive never shows 0 seconds.
             let remaining_seconds = until.saturating_sub(now).as_millis().div_ceil(1000);
-            let remaining_seconds = u64::try_from(remaining_seconds).ok().filter(|left| *left > 0)?;
+            let remaining_seconds = u64::try_from(remaining_seconds).ok().filter(|remaining| *remaining > 0)?;
             Some(KeepAlive { remaining_seconds, reason: reason.clone() })
         });
         Signals {
-            agent_boot: self.agent_boot.clone(),
-            container_boot: self.container_boot.clone(),
-            up_seconds: ago(self.started, now),
-            sessions: Sessions { open, last_seen_seconds_ago: if open > 0 { Some(0) } else { self.closed.ago(now) } },
-            terminal_input: seen(&self.input),
-            terminal_output: seen(&self.output),
+            agent_boot_id: self.agent_boot_id.clone(),
+            container_boot_id: self.container_boot_id.clone(),
+            up_seconds: seconds_since(self.started_at, now),
+            sessions: Sessions {
+                open,
+                last_seen_seconds_ago: if open > 0 { Some(0) } else { self.session_closed.seconds_ago(now) },
+            },
+            terminal_input: seen(&self.terminal_input),
+            terminal_output: seen(&self.terminal_output),
             transfer: seen(&self.transfer),
-            forwarded: rest.ports.told(now),
+            forwarded: inner.ports.report(now),
             busy: Busy {
                 sessions: tree(Origin::Session),
                 entrypoint: tree(Origin::Entrypoint),
                 others: tree(Origin::Other),
             },
-            gpu: rest.gpu.as_ref().map(|gpu| Gpu {
+            gpu: inner.gpu.as_ref().map(|gpu| Gpu {
                 percent: gpu.percent,
                 memory_bytes: gpu.memory_bytes,
-                last_seen_seconds_ago: gpu.busy_at.map(|at| ago(at, now)),
+                last_seen_seconds_ago: gpu.busy_at.map(|at| seconds_since(at, now)),
                 error: gpu.error.clone(),
             }),
-            jupyter: rest.notebook.as_ref().map(|notebook| JupyterSignal {
-                busy_kernels: notebook.busy_kernels,
-                connections: notebook.connections,
-                last_seen_seconds_ago: notebook.used_at.map(|at| ago(at, now)),
-                error: notebook.error.clone(),
+            jupyter: inner.jupyter.as_ref().map(|jupyter| JupyterSignal {
+                busy_kernels: jupyter.busy_kernels,
+                connections: jupyter.connections,
+                last_seen_seconds_ago: jupyter.active_at.map(|at| seconds_since(at, now)),
+                error: jupyter.error.clone(),
             }),
-            keep_alive: kept,
+            keep_alive,
             heartbeat: seen(&self.heartbeat),
             oom_kills: self.oom_kills.load(Ordering::Relaxed),
         }
     }
 
-    fn saw_busy(&self, origin: Origin, growth: &Growth, now: Duration) {
-        self.rest().busy.insert(origin, (now, growth.busiest().map(Line::new)));
+    fn record_cpu(&self, origin: Origin, usage: &CpuUsage, now: Duration) {
+        self.lock().cpu.insert(origin, (now, usage.busiest().map(Line::new)));
     }
 
-    fn leaders(&self) -> BTreeSet<u32> {
-        self.rest().leaders.clone()
+    fn session_leaders(&self) -> BTreeSet<u32> {
+        self.lock().session_leaders.clone()
     }
 
-    /// Of those, nothing is left.
-    fn forget_leaders(&self, gone: &BTreeSet<u32>) {
-        self.rest().leaders.retain(|leader| !gone.contains(leader));
+    fn remove_session_leaders(&self, exited: &BTreeSet<u32>) {
+        self.lock().session_leaders.retain(|leader| !exited.contains(leader));
     }
 
-    fn rest(&self) -> MutexGuard<'_, Rest> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for SessionMark {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.0.closed.set(clock::since_boot());
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.session_closed.set(boot_time::since_boot());
+        self.0.open_sessions.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// One for each life of the container: the node's, and when process 1 was started in it.
-fn container_boot() -> Line {
+/// Returns an ID of this run of the container: the boot ID of the node and the start time of process 1.
+fn container_boot_id() -> Line {
     let node = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let ticks = Process::init().start_ticks.unwrap_or_default();
+    let ticks = ProcessId::init().start_ticks.unwrap_or_default();
     Line::new(format!("{}-{ticks}", node.trim()))
 }
 
@@ -223,58 +230,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_was_said_is_told_with_its_age() {
+    fn recorded_signals_are_reported_with_their_age() {
         let activity = Arc::new(Activity::new());
-        let fresh = activity.signals();
+        let initial = activity.signals_at(activity.started_at);
         assert_eq!(
-            fresh,
+            initial,
             Signals {
-                agent_boot: fresh.agent_boot.clone(),
-                container_boot: fresh.container_boot.clone(),
+                agent_boot_id: initial.agent_boot_id.clone(),
+                container_boot_id: initial.container_boot_id.clone(),
                 ..Signals::default()
             }
         );
 
-        activity.terminal_input();
-        activity.forwarded(8888, 10);
-        activity.heartbeat();
-        let session = activity.session();
-        let later = clock::since_boot() + Duration::from_secs(60);
+        activity.record_terminal_input();
+        activity.record_forwarded(8888, 10);
+        activity.record_heartbeat();
+        let session = activity.open_session();
+        // The events may have taken some seconds on a busy machine.
+        let is_age = |seconds: Option<u64>| seconds.is_some_and(|seconds| (3600..3660).contains(&seconds));
+        let later = boot_time::since_boot() + Duration::from_secs(3600);
         let signals = activity.signals_at(later);
-        assert_eq!(signals.terminal_input.last_seen_seconds_ago, Some(60));
+        assert!(is_age(signals.terminal_input.last_seen_seconds_ago));
         assert_eq!(signals.terminal_output.last_seen_seconds_ago, None);
-        assert_eq!(signals.forwarded[0].last_seen_seconds_ago, Some(60));
+        assert!(is_age(signals.forwarded[0].last_seen_seconds_ago));
         assert_eq!(signals.sessions, Sessions { open: 1, last_seen_seconds_ago: Some(0) });
         drop(session);
-        let signals = activity.signals_at(later);
+        let signals = activity.signals_at(boot_time::since_boot() + Duration::from_secs(3600));
         assert_eq!(signals.sessions.open, 0);
-        assert!(matches!(signals.sessions.last_seen_seconds_ago, Some(59 | 60)));
-        assert!(activity.last_use().is_some());
+        assert!(is_age(signals.sessions.last_seen_seconds_ago));
+        assert!(activity.last_active().is_some());
     }
 
     #[test]
-    fn a_keep_alive_runs_out() {
+    fn keep_alive_expires() {
         let activity = Activity::new();
-        let now = clock::since_boot();
-        activity.keep_alive(Some((now + Duration::from_secs(90), Some("training".into()))));
-        let left = |after| activity.signals_at(now + Duration::from_secs(after)).keep_alive;
-        assert_eq!(left(0), Some(KeepAlive { remaining_seconds: 90, reason: Some("training".into()) }));
-        assert_eq!(left(89).unwrap().remaining_seconds, 1);
-        assert_eq!(left(90), None);
-        activity.keep_alive(None);
-        assert_eq!(left(0), None);
+        let now = boot_time::since_boot();
+        activity.set_keep_alive(Some((now + Duration::from_secs(90), Some("training".into()))));
+        let keep_alive = |after| activity.signals_at(now + Duration::from_secs(after)).keep_alive;
+        assert_eq!(keep_alive(0), Some(KeepAlive { remaining_seconds: 90, reason: Some("training".into()) }));
+        assert_eq!(keep_alive(89).unwrap().remaining_seconds, 1);
+        assert_eq!(keep_alive(90), None);
+        activity.set_keep_alive(None);
+        assert_eq!(keep_alive(0), None);
     }
 
     #[test]
-    fn every_agent_is_another() {
-        assert_ne!(Activity::new().agent_boot, Activity::new().agent_boot);
-        assert_eq!(Activity::new().container_boot, Activity::new().container_boot);
+    fn agent_boot_differs_and_container_boot_does_not() {
+        assert_ne!(Activity::new().agent_boot_id, Activity::new().agent_boot_id);
+        assert_eq!(Activity::new().container_boot_id, Activity::new().container_boot_id);
     }
 
     #[test]
-    fn sessions_without_end_take_no_memory_without_end() {
+    fn number_of_session_leaders_is_limited() {
         let activity = Activity::new();
-        (1..10_000).for_each(|pid| activity.session_process(pid));
-        assert_eq!(activity.leaders().len(), MOST_LEADERS);
+        (1..10_000).for_each(|pid| activity.add_session_leader(pid));
+        assert_eq!(activity.session_leaders().len(), MAX_SESSION_LEADERS);
     }
 }

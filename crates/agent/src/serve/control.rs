@@ -1,46 +1,46 @@
-//! The subsystem `odc-control`, which only the control principal reaches: the operator's requests and our replies.
+//! The subsystem `odc-control`, which is restricted to the control principal: requests of the operator and their
+//! replies.
 
-pub mod stats;
+pub mod agent_stats;
+pub mod socket;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use odc_control::{Frames, Line, Reply, Request, read_request, write_reply};
+use odc_control::{Line, LineDecoder, Reply, Request, read_request, write_reply};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::serve::served::Served;
+use crate::serve::context::Context;
 
-/// A notebook server that starts within this time is told of at once.
-const NOTEBOOK: Duration = Duration::from_secs(2);
-/// Longer than any stop may take.
-const LONGEST_QUIESCE: u64 = 3600;
-/// More are not read by anybody.
-const UNUSABLE_TOLD: usize = 20;
+/// Time to wait for a starting Jupyter server before replying.
+const JUPYTER_START_TIMEOUT: Duration = Duration::from_secs(2);
+const MAX_QUIESCE_SECONDS: u64 = 3600;
+const MAX_REPORTED_INVALID_KEYS: usize = 20;
 
-/// Answers until the other side is done, one request after the other.
-pub async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send, served: Arc<Served>) -> io::Result<()> {
-    converse(stream, |request| answer(request, &served)).await
+/// Serves the requests of the operator until EOF.
+pub async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send, ctx: Arc<Context>) -> io::Result<()> {
+    serve_requests(stream, |request| handle(request, &ctx)).await
 }
 
-/// One line, one request; one reply, one line. Ends when the other side does, and after a line that is too long, because
-/// nobody knows where the next would begin.
-pub async fn converse<F>(
+/// Serves requests, one per line, until EOF. An overlong line ends the stream, because the start of the next request is
+/// unknown.
+pub async fn serve_requests<F>(
     mut stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-    answer: impl Fn(Request) -> F,
+    handle: impl Fn(Request) -> F,
 ) -> io::Result<()>
 where
     F: Future<Output = Reply>,
 {
-    let mut frames = Frames::default();
-    let mut piece = vec![0; 16 << 10];
+    let mut decoder = LineDecoder::default();
+    let mut chunk = vec![0; 16 << 10];
     loop {
-        let line = match frames.take() {
+        let line = match decoder.next_line() {
             Ok(Some(line)) => line,
             Ok(None) => {
-                match stream.read(&mut piece).await? {
+                match stream.read(&mut chunk).await? {
                     0 => return Ok(()),
-                    count => frames.push(&piece[..count]),
+                    count => decoder.push(&chunk[..count]),
                 }
                 continue;
             }
@@ -50,76 +50,76 @@ where
             }
         };
         let reply = match read_request(&line) {
-            Ok(request) => answer(request).await,
-            Err(misunderstood) => misunderstood.into(),
+            Ok(request) => handle(request).await,
+            Err(error) => error.into(),
         };
         send(&mut stream, &reply).await?;
     }
 }
 
 async fn send(stream: &mut (impl AsyncWrite + Unpin), reply: &Reply) -> io::Result<()> {
-    let line = write_reply(reply).or_else(|_| write_reply(&Reply::refused("the answer would be too long")));
+    let line = write_reply(reply).or_else(|_| write_reply(&Reply::refused("reply too long")));
     stream.write_all(&line.map_err(io::Error::other)?).await?;
     stream.flush().await
 }
 
-pub async fn answer(request: Request, served: &Arc<Served>) -> Reply {
-    let steward = &served.steward;
+pub async fn handle(request: Request, ctx: &Arc<Context>) -> Reply {
+    let lifecycle = &ctx.lifecycle;
     match request {
-        Request::Signals => Reply::Signals(Box::new(served.activity.signals())),
+        Request::Signals => Reply::Signals(Box::new(ctx.activity.signals())),
         Request::SetDeadline { remaining_seconds, idle } => {
-            steward.set_deadline(remaining_seconds.map(Duration::from_secs), idle);
-            match steward.quiesce.call_off() {
+            lifecycle.set_deadline(remaining_seconds.map(Duration::from_secs), idle);
+            match lifecycle.quiesce.cancel() {
                 Ok(()) => Reply::Done,
-                Err(error) => Reply::refused(format!("that a stop was called off could not be kept: {error}")),
+                Err(error) => Reply::refused(format!("cannot record the cancelled stop: {error}")),
             }
         }
-        Request::Notify { about, text } => {
-            if let Some(text) = steward.notify(about, text.as_ref()) {
-                served.terminals.tell_all(&text);
+        Request::Notify { kind, text } => {
+            if let Some(text) = lifecycle.notify(kind, text.as_ref()) {
+                ctx.broadcast.send(&text);
             }
             Reply::Done
         }
-        Request::SetAccess(access) => match served.access.set(access) {
-            Ok(changed) => {
-                for line in &changed.unusable {
-                    served.journal.say(format!("not used: {line}"));
+        Request::SetAccess(access) => match ctx.access.set(&access) {
+            Ok(update) => {
+                for line in &update.invalid {
+                    ctx.logger.log(format!("ignored {line}"));
                 }
-                if let Some(reason) = &changed.not_kept {
-                    served.journal.say(format!("who may log in is lost if the agent is started again: {reason}"));
+                if let Some(error) = &update.persist_error {
+                    ctx.logger.log(format!("cannot persist the access list: {error}"));
                 }
-                let unusable = changed.unusable.iter().take(UNUSABLE_TOLD).map(Line::new).collect();
-                Reply::AccessSet { unusable }
+                let invalid = update.invalid.iter().take(MAX_REPORTED_INVALID_KEYS).map(Line::new).collect();
+                Reply::AccessSet { invalid }
             }
-            Err(refused) => Reply::refused(refused.to_string()),
+            Err(error) => Reply::refused(error.to_string()),
         },
         Request::Jupyter { on } => {
-            steward.notebook.want(on);
-            Reply::Jupyter(steward.notebook.settled(NOTEBOOK).await)
+            lifecycle.jupyter.set_enabled(on);
+            Reply::Jupyter(lifecycle.jupyter.wait_settled(JUPYTER_START_TIMEOUT).await)
         }
         Request::Quiesce { within_seconds } => {
-            let within = Duration::from_secs(within_seconds.clamp(1, LONGEST_QUIESCE));
-            let quiesce = Arc::clone(&steward.quiesce);
-            // In a task of its own: it goes on if whoever asked hangs up.
-            match tokio::spawn(async move { quiesce.run(within).await }).await {
+            let timeout = Duration::from_secs(within_seconds.clamp(1, MAX_QUIESCE_SECONDS));
+            let quiesce = Arc::clone(&lifecycle.quiesce);
+            // A separate task continues if the operator disconnects.
+            match tokio::spawn(async move { quiesce.run(timeout).await }).await {
                 Ok(quiesced) => Reply::Quiesced(Box::new(quiesced)),
-                Err(error) => Reply::refused(format!("it could not be finished: {error}")),
+                Err(error) => Reply::refused(format!("quiesce failed: {error}")),
             }
         }
-        Request::Stats => Reply::Stats(stats::stats(&served.activity.signals())),
-        Request::TellIdle { verdict } => {
-            steward.tell_idle(verdict);
+        Request::Stats => Reply::Stats(agent_stats::stats(&ctx.activity.signals())),
+        Request::SetIdleStatus { status } => {
+            lifecycle.set_idle_status(status);
             Reply::Done
         }
-        Request::KeepAlive { seconds, reason } => match steward.keep_alive(&served.activity, seconds, reason) {
+        Request::KeepAlive { seconds, reason } => match lifecycle.keep_alive(&ctx.activity, seconds, reason) {
             Ok(()) => Reply::Done,
             Err(too_long) => Reply::refused(too_long.to_string()),
         },
-        Request::Heartbeat { source: _ } => {
-            served.activity.heartbeat();
+        Request::Heartbeat => {
+            ctx.activity.record_heartbeat();
             Reply::Done
         }
-        Request::Status => Reply::Status(Box::new(steward.status(served))),
+        Request::Status => Reply::Status(Box::new(ctx.status())),
     }
 }
 

@@ -1,11 +1,14 @@
-//! What people run: a shell, a command or a subsystem, with or without a terminal.
+//! Session channels: shells and commands, with or without a terminal.
 
-pub mod carry;
-pub mod environment;
-pub mod leader;
-pub mod modes;
+pub mod account;
+pub mod env;
+pub mod exec_session;
+pub mod io;
+pub mod motd;
 pub mod process;
-pub mod terminal;
+pub mod prompt_command;
+pub mod pty;
+pub mod termios;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,46 +16,46 @@ use std::sync::Arc;
 use russh::server::Msg;
 use russh::{ChannelWriteHalf, Sig};
 
-use crate::serve::forward::agent::Door;
-use crate::serve::session::environment::Asked;
-use crate::serve::session::process::Leader;
-use crate::serve::session::terminal::Terminal;
+use crate::serve::forward::agent_socket::AgentSocket;
+use crate::serve::session::env::ClientEnv;
+use crate::serve::session::process::SessionProcess;
+use crate::serve::session::pty::Pty;
 
-/// A session channel, from its opening to its end.
-pub struct Session {
-    /// Absent once something runs.
-    pub channel: Option<ChannelWriteHalf<Msg>>,
-    pub asked: Asked,
-    pub terminal: Option<Arc<Terminal>>,
-    /// The process's side of the terminal, until there is a process.
-    pub line: Option<OwnedFd>,
-    pub agent: Option<Door>,
-    pub leader: Arc<Leader>,
+/// A session channel, from its opening until it is closed.
+pub struct SessionChannel {
+    /// Absent once a shell, command or subsystem was started.
+    pub writer: Option<ChannelWriteHalf<Msg>>,
+    pub client_env: ClientEnv,
+    pub pty: Option<Arc<Pty>>,
+    /// The process's side of the terminal, until the process is started.
+    pub pty_slave: Option<OwnedFd>,
+    pub agent_socket: Option<AgentSocket>,
+    pub process: Arc<SessionProcess>,
 }
 
-/// What is to run.
+/// What a client requests to run (RFC 4254, section 6.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum SessionRequest {
     Shell,
-    Command(Vec<u8>),
+    Exec(Vec<u8>),
 }
 
-impl Session {
-    pub fn new(channel: ChannelWriteHalf<Msg>) -> Self {
+impl SessionChannel {
+    pub fn new(writer: ChannelWriteHalf<Msg>) -> Self {
         Self {
-            channel: Some(channel),
-            asked: Asked::default(),
-            terminal: None,
-            line: None,
-            agent: None,
-            leader: Arc::default(),
+            writer: Some(writer),
+            client_env: ClientEnv::default(),
+            pty: None,
+            pty_slave: None,
+            agent_socket: None,
+            process: Arc::default(),
         }
     }
 
-    /// To whoever is in the foreground of the terminal, or else to all that the command started.
+    /// Sends a signal to the foreground process group of the terminal, or else to the process group of the command.
     pub fn signal(&self, signal: &Sig) {
         let Some(signal) = process::signal(signal) else { return };
-        let foreground = self.terminal.as_ref().and_then(|terminal| terminal.foreground());
-        self.leader.signal(foreground, signal);
+        let foreground = self.pty.as_ref().and_then(|pty| pty.foreground());
+        self.process.signal(foreground, signal);
     }
 }

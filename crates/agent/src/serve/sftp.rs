@@ -1,14 +1,15 @@
-//! File transfer, version 3 of the protocol as OpenSSH speaks it (draft-ietf-secsh-filexfer-02 and OpenSSH's `PROTOCOL`).
+//! SFTP server, version 3 of the protocol with OpenSSH's extensions (draft-ietf-secsh-filexfer-02 and OpenSSH's
+//! `PROTOCOL`).
 //!
-//! Names are bytes, as they are in the file system; the libraries there are want text. Requests are answered in order. Many
-//! are on their way at a time, so those that have arrived are done together, on a thread that may wait for a disk.
+//! Names are bytes, as in the file system; existing libraries require UTF-8. Requests are answered in sequence. Clients
+//! pipeline requests, so those that have arrived are processed as a batch on a blocking thread.
 
-pub mod attributes;
-pub mod directory;
-pub mod files;
-pub mod links;
+pub mod attrs;
+pub mod handler;
 pub mod packet;
-pub mod problem;
+pub mod readdir;
+pub mod status;
+pub mod symlink_order;
 
 use std::io;
 use std::path::PathBuf;
@@ -17,59 +18,63 @@ use std::sync::Arc;
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::serve::activity::Activity;
-use crate::serve::outbox::Outbox;
-use crate::serve::sftp::files::Files;
-use crate::serve::sftp::links::LinkOrder;
-use crate::serve::sftp::packet::{LARGEST_PACKET, Reply};
+use crate::serve::sftp::handler::SftpHandler;
+use crate::serve::sftp::packet::{MAX_PACKET, Reply};
+use crate::serve::sftp::symlink_order::SymlinkOrder;
+use crate::serve::ssh::channel_writer::ChannelWriter;
 
-/// Requests that are done together; their answers are kept in memory until all are.
-const TOGETHER: usize = 16;
+/// Requests per batch. All their responses are in memory at the same time.
+const BATCH_SIZE: usize = 16;
 
-/// Until the client has no more requests.
-pub async fn serve(outbox: &Arc<Outbox>, home: PathBuf, link_order: LinkOrder, activity: &Activity) -> io::Result<()> {
-    let mut files = Files::new(home, link_order);
-    let mut arrived = BytesMut::new();
-    while let Some(piece) = outbox.inbox.next().await {
-        activity.transferred();
-        arrived.extend_from_slice(&piece);
+/// Serves requests until EOF.
+pub async fn serve(
+    writer: &Arc<ChannelWriter>,
+    home: PathBuf,
+    symlink_order: SymlinkOrder,
+    activity: &Activity,
+) -> io::Result<()> {
+    let mut handler = SftpHandler::new(home, symlink_order);
+    let mut received = BytesMut::new();
+    while let Some(chunk) = writer.input.next().await {
+        activity.record_transfer();
+        received.extend_from_slice(&chunk);
         loop {
-            let requests = take(&mut arrived)?;
+            let requests = take_packets(&mut received)?;
             if requests.is_empty() {
                 break;
             }
-            let (next, answers) = tokio::task::spawn_blocking(move || {
-                let mut answers = BytesMut::new();
-                let done = requests.into_iter().try_for_each(|request| {
-                    let reply: Reply = files.answer(request)?;
-                    reply.put(&mut answers);
+            let (next, responses) = tokio::task::spawn_blocking(move || {
+                let mut responses = BytesMut::new();
+                let result = requests.into_iter().try_for_each(|request| {
+                    let reply: Reply = handler.handle_packet(request)?;
+                    reply.put(&mut responses);
                     io::Result::Ok(())
                 });
-                done.map(|()| (files, answers.freeze()))
+                result.map(|()| (handler, responses.freeze()))
             })
             .await
             .map_err(io::Error::other)??;
-            files = next;
-            outbox.send(answers).await.map_err(|_| io::ErrorKind::BrokenPipe)?;
+            handler = next;
+            writer.write(responses).await.map_err(|_| io::ErrorKind::BrokenPipe)?;
         }
     }
     Ok(())
 }
 
-/// Whole packets, without their lengths.
-fn take(arrived: &mut BytesMut) -> io::Result<Vec<Bytes>> {
+/// Removes complete packets from `received` and returns them without their length fields.
+fn take_packets(received: &mut BytesMut) -> io::Result<Vec<Bytes>> {
     let mut packets = Vec::new();
-    while packets.len() < TOGETHER && arrived.len() >= 4 {
-        let length = arrived.as_ref().get_u32() as usize;
-        if length == 0 || length > LARGEST_PACKET {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet of an impossible length"));
+    while packets.len() < BATCH_SIZE && received.len() >= 4 {
+        let length = received.as_ref().get_u32() as usize;
+        if length == 0 || length > MAX_PACKET {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "invalid packet length"));
         }
-        if arrived.len() < 4 + length {
-            // Room for all of it at once.
-            arrived.reserve(4 + length - arrived.len());
+        if received.len() < 4 + length {
+            received.reserve(4 + length - received.len());
             break;
         }
-        arrived.advance(4);
-        packets.push(arrived.split_to(length).freeze());
+        received.advance(4);
+        packets.push(received.split_to(length).freeze());
     }
     Ok(packets)
 }
@@ -79,19 +84,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_taken_when_they_are_whole() {
-        let mut arrived = BytesMut::from(&b"\0\0\0\x02ab\0\0\0\x01c\0\0\0\x03d"[..]);
-        assert_eq!(take(&mut arrived).unwrap(), [&b"ab"[..], b"c"]);
-        assert!(take(&mut arrived).unwrap().is_empty());
-        arrived.extend_from_slice(b"ef");
-        assert_eq!(take(&mut arrived).unwrap(), [&b"def"[..]]);
-        assert!(arrived.is_empty());
+    fn complete_packets_are_taken() {
+        let mut received = BytesMut::from(&b"\0\0\0\x02ab\0\0\0\x01c\0\0\0\x03d"[..]);
+        assert_eq!(take_packets(&mut received).unwrap(), [&b"ab"[..], b"c"]);
+        assert!(take_packets(&mut received).unwrap().is_empty());
+        received.extend_from_slice(b"ef");
+        assert_eq!(take_packets(&mut received).unwrap(), [&b"def"[..]]);
+        assert!(received.is_empty());
     }
 
     #[test]
-    fn a_length_nobody_could_mean_ends_it() {
+    fn invalid_length_is_an_error() {
         for length in [0, u32::MAX, 1 << 20] {
-            assert!(take(&mut BytesMut::from(&length.to_be_bytes()[..])).is_err(), "{length}");
+            assert!(take_packets(&mut BytesMut::from(&length.to_be_bytes()[..])).is_err(), "{length}");
         }
     }
 }

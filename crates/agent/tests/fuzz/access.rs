@@ -1,11 +1,11 @@
-//! Lists of keys: of the server's Secret, of the operator, and, by way of both, of whatever people pasted somewhere.
+//! Access lists from the Secret and from the operator.
 
-use odc_agent::serve::access::{Credential, Lists};
+use odc_agent::serve::auth::access::{AuthorizedKeys, Credential};
 use odc_control::Access;
 
-use crate::campaign::Campaign;
+use crate::runner::Runner;
 
-const WORDS: &[&str] = &[
+const DICTIONARY: &[&str] = &[
     "ssh-ed25519 ",
     "ssh-rsa ",
     "ecdsa-sha2-nistp256 ",
@@ -24,31 +24,32 @@ const WORDS: &[&str] = &[
 ];
 
 #[test]
-fn a_line_is_a_key_or_is_named_and_only_keys_that_are_there_get_in() {
-    Campaign::new("access", 10_000).words(WORDS).run(|input| {
+fn each_line_is_a_key_or_invalid_and_only_listed_keys_are_allowed() {
+    Runner::new("access", 10_000).dictionary(DICTIONARY).run(|input| {
         let text = String::from_utf8_lossy(input);
         let lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
-        let said = Access { keys: lines.clone(), user_cas: vec![], control_cas: lines.clone() };
-        let lists = Lists::parse(&said, None);
-        assert_eq!(lists.keys, lists.control_cas);
-        assert!(lists.user_cas.keys.is_empty());
-        assert!(lists.keys.keys.len() + lists.keys.unusable.len() <= lines.len());
-        for (number, _) in &lists.keys.unusable {
-            assert!(!lines[*number - 1].trim_matches([' ', '\t', '\r']).is_empty(), "an empty line is nothing");
+        let spec = Access { keys: lines.clone(), user_cas: vec![], control_cas: lines.clone() };
+        let authorized = AuthorizedKeys::parse(&spec, None);
+        assert_eq!(authorized.user_keys, authorized.control_cas);
+        assert!(authorized.user_cas.keys.is_empty());
+        assert!(authorized.user_keys.keys.len() + authorized.user_keys.invalid.len() <= lines.len());
+        for (number, _) in &authorized.user_keys.invalid {
+            assert!(!lines[*number - 1].trim_matches([' ', '\t', '\r']).is_empty(), "an empty line is ignored");
         }
-        for key in &lists.keys.keys {
-            // Each comes from one line, which alone would let it in too.
-            let alone = |line: &String| Lists::parse(&Access { keys: vec![line.clone()], ..Access::default() }, None);
-            assert!(lines.iter().any(|line| alone(line).admits(&Credential::Key(key.clone()))));
+        for key in &authorized.user_keys.keys {
+            // Each key comes from one line, which alone allows it too.
+            let alone =
+                |line: &String| AuthorizedKeys::parse(&Access { keys: vec![line.clone()], ..Access::default() }, None);
+            assert!(lines.iter().any(|line| alone(line).allows(&Credential::Key(key.clone()))));
         }
-        let mut reasons: Vec<String> = lists
-            .keys
-            .unusable
+        let mut reasons: Vec<String> = authorized
+            .user_keys
+            .invalid
             .iter()
             .map(|(_, reason)| reason.to_string().replace(|symbol: char| symbol.is_ascii_digit(), ""))
             .collect();
         reasons.sort();
         reasons.dedup();
-        format!("{} keys, {reasons:?}", lists.keys.keys.len().min(4))
+        format!("{} keys, {reasons:?}", authorized.user_keys.keys.len().min(4))
     });
 }

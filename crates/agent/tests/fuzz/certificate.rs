@@ -1,25 +1,26 @@
-//! Certificates, as a stranger shows them.
+//! Certificates from unauthenticated clients.
 
-use odc_agent::serve::access::{Lists, list::List};
-use odc_agent::serve::certificate::{Principal, Refused, judge};
+use odc_agent::serve::auth::access::AuthorizedKeys;
+use odc_agent::serve::auth::certificate::{CertificateError, Principal, verify};
+use odc_agent::serve::auth::key_list::KeyList;
 use russh::keys::ssh_key::certificate::{Builder, CertType};
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{Certificate, PrivateKey};
 
-use crate::campaign::Campaign;
+use crate::runner::Runner;
 
 const UID: &str = "4f6e-1";
-const WORDS: &[&str] =
+const DICTIONARY: &[&str] =
     &["user:4f6e-1", "control:4f6e-1", "user:", "force-command", "source-address", "permit-pty", "ssh-ed25519"];
 
 fn key(seed: u8) -> PrivateKey {
     PrivateKey::new(KeypairData::Ed25519(Ed25519Keypair::from_seed(&[seed; 32])), "").unwrap()
 }
 
-/// Users' certificates are signed by 1, the operator's by 2; nobody knows 3.
-fn lists() -> Lists {
-    let list = |seed| List { keys: vec![key(seed).public_key().key_data().clone()], unusable: vec![] };
-    Lists { keys: List::default(), user_cas: list(1), control_cas: list(2) }
+/// Key 1 is a user CA, key 2 a control CA, and key 3 unknown.
+fn authorized_keys() -> AuthorizedKeys {
+    let list = |seed| KeyList { keys: vec![key(seed).public_key().key_data().clone()], invalid: vec![] };
+    AuthorizedKeys { user_keys: KeyList::default(), user_cas: list(1), control_cas: list(2) }
 }
 
 fn certificate(authority: u8, principal: &str, change: impl FnOnce(&mut Builder)) -> Vec<u8> {
@@ -30,7 +31,7 @@ fn certificate(authority: u8, principal: &str, change: impl FnOnce(&mut Builder)
 }
 
 #[test]
-fn only_what_was_signed_gets_in_and_not_one_bit_of_it_differs() {
+fn only_unmodified_signed_certificates_are_accepted() {
     let signed = vec![
         certificate(1, "user:4f6e-1", |_| {}),
         certificate(2, "control:4f6e-1", |_| {}),
@@ -46,19 +47,18 @@ fn only_what_was_signed_gets_in_and_not_one_bit_of_it_differs() {
             builder.extension("permit-pty", "").unwrap();
         }),
     ];
-    let (lists, known, control) = (lists(), signed.clone(), signed[1].clone());
-    Campaign::new("certificate", 4_000).seeds(signed).words(WORDS).run(move |input| {
+    let (keys, known, control) = (authorized_keys(), signed.clone(), signed[1].clone());
+    Runner::new("certificate", 4_000).seeds(signed).dictionary(DICTIONARY).run(move |input| {
         let Ok(certificate) = Certificate::from_bytes(input) else { return "no certificate".to_owned() };
-        let judged = judge(&certificate, 1500, &lists, UID);
-        match judged {
+        match verify(&certificate, 1500, &keys, UID) {
             Ok(principal) => {
                 let bytes = certificate.to_bytes().unwrap();
-                assert!(known.contains(&bytes), "nobody signed this");
+                assert!(known.contains(&bytes), "it was not signed");
                 assert_eq!(principal == Principal::Control, bytes == control);
                 format!("{principal:?}")
             }
-            Err(Refused::Option(_)) => "option".to_owned(),
-            Err(refused) => refused.to_string(),
+            Err(CertificateError::CriticalOption(_)) => "critical option".to_owned(),
+            Err(error) => error.to_string(),
         }
     });
 }

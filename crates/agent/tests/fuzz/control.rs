@@ -1,10 +1,11 @@
-//! What the operator and helpers say to the agent, and what an agent, which runs in a user's server, answers the operator.
+//! Control messages in both directions. Replies come from an agent in a user's server, so the operator must not trust
+//! them.
 
-use odc_control::{Frames, Misunderstood, Reply, read_reply, read_request, write_reply, write_request};
+use odc_control::{LineDecoder, ProtocolError, Reply, read_reply, read_request, write_reply, write_request};
 
-use crate::campaign::{Campaign, Happened};
+use crate::runner::{Runner, Signature};
 
-const WORDS: &[&str] = &[
+const DICTIONARY: &[&str] = &[
     "\"type\":",
     "\"version\":1",
     "\"request\":",
@@ -32,68 +33,68 @@ const WORDS: &[&str] = &[
     "\"listing\":",
 ];
 
-/// Which kind of complaint, without the words of the input.
-fn kind(misunderstood: Misunderstood) -> Happened {
-    let kind = match &misunderstood {
-        Misunderstood::NoMessage(error) => format!("no message: {:?}", error.classify()),
-        Misunderstood::Version(_) => "version".to_owned(),
-        Misunderstood::UnknownRequest(_) => "unknown".to_owned(),
-        Misunderstood::Invalid(error) => {
-            let words = error.to_string();
-            let of_the_input = |symbol: char| "`\",:".contains(symbol) || symbol.is_ascii_digit();
-            format!("invalid: {}", words.split(of_the_input).next().unwrap_or_default())
+/// Returns the kind of the error, without text of the input.
+fn error_signature(error: ProtocolError) -> Signature {
+    let signature = match &error {
+        ProtocolError::Malformed(error) => format!("malformed: {:?}", error.classify()),
+        ProtocolError::Version(_) => "version".to_owned(),
+        ProtocolError::UnknownRequest(_) => "unknown".to_owned(),
+        ProtocolError::Invalid(error) => {
+            let message = error.to_string();
+            let is_input = |symbol: char| "`\",:".contains(symbol) || symbol.is_ascii_digit();
+            format!("invalid: {}", message.split(is_input).next().unwrap_or_default())
         }
     };
-    // Whoever sent it can be told, whatever it was.
-    let refused = write_reply(&Reply::from(misunderstood)).unwrap();
+    // Every error can be sent as a reply.
+    let refused = write_reply(&Reply::from(error)).unwrap();
     assert!(matches!(read_reply(refused.trim_ascii()), Ok(Reply::Refused { .. })));
-    kind
+    signature
 }
 
-fn name(value: &impl std::fmt::Debug) -> String {
+fn variant_name(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}").split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn a_request_is_refused_or_means_the_same_when_it_is_said_again() {
-    Campaign::new("request", 20_000).words(WORDS).run(|input| match read_request(input) {
+fn request_is_rejected_or_round_trips() {
+    Runner::new("request", 20_000).dictionary(DICTIONARY).run(|input| match read_request(input) {
         Ok(request) => {
             let line = write_request(&request).unwrap();
             assert_eq!(read_request(line.trim_ascii()).unwrap(), request);
-            name(&request)
+            variant_name(&request)
         }
-        Err(misunderstood) => kind(misunderstood),
+        Err(error) => error_signature(error),
     });
 }
 
 #[test]
-fn a_reply_is_refused_or_means_the_same_when_it_is_said_again() {
-    Campaign::new("reply", 20_000).words(WORDS).run(|input| match read_reply(input) {
+fn reply_is_rejected_or_round_trips() {
+    Runner::new("reply", 20_000).dictionary(DICTIONARY).run(|input| match read_reply(input) {
         Ok(reply) => {
             let line = write_reply(&reply).unwrap();
             assert_eq!(read_reply(line.trim_ascii()).unwrap(), reply);
-            name(&reply)
+            variant_name(&reply)
         }
-        Err(misunderstood) => kind(misunderstood),
+        Err(error) => error_signature(error),
     });
 }
 
 #[test]
-fn lines_are_the_same_in_whatever_pieces_they_come() {
-    Campaign::new("request", 5_000).words(&["\n", "\n\n", "\r\n"]).run(|input| {
-        let lines = |piece: usize| {
-            let (mut frames, mut lines) = (Frames::default(), Vec::new());
-            for part in input.chunks(piece) {
-                frames.push(part);
-                while let Some(line) = frames.take().unwrap() {
+fn lines_do_not_depend_on_chunk_size() {
+    Runner::new("request", 5_000).dictionary(&["\n", "\n\n", "\r\n"]).run(|input| {
+        let lines = |chunk_size: usize| {
+            let (mut decoder, mut lines) = (LineDecoder::default(), Vec::new());
+            for chunk in input.chunks(chunk_size) {
+                decoder.push(chunk);
+                while let Some(line) = decoder.next_line().unwrap() {
                     lines.push(line);
                 }
             }
             lines
         };
-        let whole = lines(usize::MAX);
-        assert_eq!(lines(1), whole);
-        assert_eq!(lines(7), whole);
-        format!("{} lines", whole.len().min(8))
+        let expect = lines(usize::MAX);
+        assert_eq!(lines(1), expect);
+        assert_eq!(lines(7), expect);
+        format!("{} lines", expect.len().min(8))
     });
 }

@@ -1,15 +1,15 @@
-//! Chance, and how it changes an input.
+//! Random mutations of inputs.
 
-/// Marsaglia's xorshift: nobody's secrets depend on it, and a seed gives the same everywhere.
-pub struct Chance {
+/// Marsaglia's xorshift: deterministic for a seed on every platform.
+pub struct Rng {
     seed: u64,
     state: u64,
 }
 
-const LONGEST: usize = 64 << 10;
-const EDGES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'\n', b'"', b'\\'];
+const MAX_INPUT_BYTES: usize = 64 << 10;
+const BOUNDARY_BYTES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'\n', b'"', b'\\'];
 
-impl Chance {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self { seed, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
     }
@@ -33,41 +33,41 @@ impl Chance {
         self.next().to_be_bytes()[0]
     }
 
-    /// One of them, changed a few times.
-    pub fn changed(&mut self, from: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
-        let mut input = from[self.below(from.len())].clone();
+    /// Returns a mutated copy of a random input of the corpus.
+    pub fn mutate(&mut self, corpus: &[Vec<u8>], dictionary: &[&str]) -> Vec<u8> {
+        let mut input = corpus[self.below(corpus.len())].clone();
         for _ in 0..=self.below(4) {
-            self.change(&mut input, from, words);
+            self.mutate_once(&mut input, corpus, dictionary);
         }
-        input.truncate(LONGEST);
+        input.truncate(MAX_INPUT_BYTES);
         input
     }
 
-    fn change(&mut self, input: &mut Vec<u8>, others: &[Vec<u8>], words: &[&str]) {
+    fn mutate_once(&mut self, input: &mut Vec<u8>, corpus: &[Vec<u8>], dictionary: &[&str]) {
         let at = self.below(input.len() + 1);
         let end = at + self.below((input.len() - at).min(64) + 1);
         match self.below(9) {
             0 if at < input.len() => input[at] ^= 1 << self.below(8),
             1 if at < input.len() => input[at] = self.byte(),
-            2 => input.insert(at, EDGES[self.below(EDGES.len())]),
+            2 => input.insert(at, BOUNDARY_BYTES[self.below(BOUNDARY_BYTES.len())]),
             3 => drop(input.drain(at..end)),
             4 => {
-                let again = input[at..end].to_vec();
-                input.splice(at..at, again);
+                let copy = input[at..end].to_vec();
+                input.splice(at..at, copy);
             }
             5 => input.truncate(at),
-            // The beginning of this one and the end of another.
+            // Splices the end of another input.
             6 => {
-                let other = &others[self.below(others.len())];
+                let other = &corpus[self.below(corpus.len())];
                 let from = self.below(other.len() + 1);
                 input.splice(at.., other[from..].iter().copied());
             }
-            7 if !words.is_empty() => {
-                let word = words[self.below(words.len())].as_bytes().to_vec();
+            7 if !dictionary.is_empty() => {
+                let word = dictionary[self.below(dictionary.len())].as_bytes().to_vec();
                 let end = if self.below(2) == 0 { at } else { end };
                 input.splice(at..end, word);
             }
-            // A number, as lengths are written.
+            // A 32-bit integer, as in length fields.
             _ if input.len() >= 4 => {
                 let at = self.below(input.len() - 3);
                 let number = [0, 1, u32::MAX, 1 << 31, 1 << 16, u32::try_from(input.len()).unwrap_or(0)][self.below(6)];

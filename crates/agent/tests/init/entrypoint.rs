@@ -1,62 +1,62 @@
-//! The image's own command: started, told of signals, and its end told to others.
+//! The entrypoint: start, signals, exit.
 
-use odc_agent::state::Phase;
+use odc_agent::init_state::Phase;
 use odc_control::Outcome;
 
-use crate::server::{Plan, eventually};
+use crate::server::{ServerBuilder, wait_until};
 
 #[test]
-fn orphans_are_reaped_and_the_exit_code_is_not_lost_among_them() {
+fn orphans_are_reaped_and_the_exit_code_is_reported() {
     let flood = "i=0; while [ $i -lt 300 ]; do (sh -c : &); i=$((i + 1)); done; exit 42";
-    let mut server = Plan::new().shell(flood).start();
+    let mut server = ServerBuilder::new().shell(flood).start();
     assert_eq!(server.wait_entrypoint(), Outcome::Code(42));
-    eventually("no child is left", || server.children().is_empty().then_some(()));
-    assert_eq!(server.probe(), (Some(0), "ready; the entrypoint ended with exit code 42".to_owned()));
-    assert_eq!(server.stop().0, 0);
+    wait_until("all children are reaped", || server.children().is_empty().then_some(()));
+    assert_eq!(server.probe(), (Some(0), "ready; entrypoint exited with code 42".to_owned()));
+    assert_eq!(server.stop(), 0);
 }
 
 #[test]
-fn an_orphan_that_lives_is_left_alone() {
-    let mut server = Plan::new().shell("(sleep 1000 &); exit 0").start();
+fn running_orphan_is_not_killed() {
+    let mut server = ServerBuilder::new().shell("(sleep 1000 &); exit 0").start();
     assert_eq!(server.wait_entrypoint(), Outcome::Code(0));
     assert!(!matches!(server.children()[..], [] | ['Z', ..]));
-    assert_eq!(server.stop().0, 0);
+    assert_eq!(server.stop(), 0);
 }
 
 #[test]
-fn signals_from_inside_reach_the_entrypoint() {
+fn internal_signals_reach_the_entrypoint() {
     let signals = ["HUP", "INT", "QUIT", "USR1", "USR2", "WINCH"];
     let traps: String = signals.iter().map(|signal| format!("trap 'echo {signal} >>$HOME/got' {signal}; ")).collect();
     let text = format!("{traps} sleep 1000 & touch $HOME/ready; while :; do wait; done");
-    let mut server = Plan::new().shell(&text).start();
+    let mut server = ServerBuilder::new().shell(&text).start();
     server.wait_for_file("ready");
     for signal in signals {
-        server.signal_from_inside(signal);
+        server.signal_internally(signal);
         server.wait_for_text("got", &format!("{signal}\n"));
     }
     assert_eq!(server.text("got"), signals.map(|signal| format!("{signal}\n")).concat());
     assert_eq!(server.state().unwrap().phase, Phase::Running);
-    assert_eq!(server.stop().0, 0);
+    assert_eq!(server.stop(), 0);
 }
 
 #[test]
-fn its_end_leaves_the_server_up_by_default() {
+fn entrypoint_exit_keeps_the_server_by_default() {
     for (words, outcome) in [
         (&["/bin/sh", "-c", "exit 3"][..], Outcome::Code(3)),
         (&["/bin/sh", "-c", "kill -KILL $$"], Outcome::Signal(9)),
         (&["no-such-program"], Outcome::failed_to_start("no-such-program", &std::io::Error::from_raw_os_error(2))),
         (&["/dev/null"], Outcome::failed_to_start("/dev/null", &std::io::Error::from_raw_os_error(13))),
     ] {
-        let mut server = Plan::new().entrypoint(words).start();
+        let mut server = ServerBuilder::new().entrypoint(words).start();
         assert_eq!(server.wait_entrypoint(), outcome);
         assert_eq!(server.state().unwrap().phase, Phase::Running);
-        assert_eq!(server.probe(), (Some(0), format!("ready; the entrypoint {outcome}")));
-        assert_eq!(server.stop().0, 0);
+        assert_eq!(server.probe(), (Some(0), format!("ready; entrypoint {outcome}")));
+        assert_eq!(server.stop(), 0);
     }
 }
 
 #[test]
-fn its_end_ends_the_server_with_its_code_if_asked_to() {
+fn entrypoint_exit_stops_the_server_with_its_code_on_request() {
     for (words, code) in [
         (&["/bin/sh", "-c", "exit 0"][..], 0),
         (&["/bin/sh", "-c", "exit 7"], 7),
@@ -64,18 +64,18 @@ fn its_end_ends_the_server_with_its_code_if_asked_to() {
         (&["no-such-program"], 127),
         (&["/dev/null"], 126),
     ] {
-        let mut server = Plan::new().flag("--entrypoint-exit=end").entrypoint(words).start();
+        let mut server = ServerBuilder::new().flag("--entrypoint-exit=stop").entrypoint(words).start();
         assert_eq!(server.wait_code(), code, "{words:?}");
         assert_eq!(server.state().unwrap().phase, Phase::Stopping);
     }
 }
 
 #[test]
-fn what_it_leaves_behind_is_asked_to_end_without_pre_stop() {
-    let leaves = "(trap 'touch $HOME/ended; exit' TERM; sleep 1000 & touch $HOME/ready; while :; do wait; done) &
+fn remaining_processes_are_terminated_without_pre_stop() {
+    let background = "(trap 'touch $HOME/ended; exit' TERM; sleep 1000 & touch $HOME/ready; while :; do wait; done) &
         until [ -e $HOME/ready ]; do sleep 0.01; done; exit 5";
-    let plan = Plan::new().flag("--entrypoint-exit=end").pre_stop("touch $HOME/pre-stop-ran");
-    let mut server = plan.shell(leaves).start();
+    let builder = ServerBuilder::new().flag("--entrypoint-exit=stop").pre_stop("touch $HOME/pre-stop-ran");
+    let mut server = builder.shell(background).start();
     assert_eq!(server.wait_code(), 5);
     assert!(server.path("ended").exists());
     assert!(!server.path("pre-stop-ran").exists());
@@ -83,15 +83,15 @@ fn what_it_leaves_behind_is_asked_to_end_without_pre_stop() {
 }
 
 #[test]
-fn it_has_the_containers_environment_directory_and_output() {
-    let mut server = Plan::new().shell("echo $R; pwd; echo oops >&2; exec ps -o pid=,pgid= -p $$").start();
+fn entrypoint_inherits_environment_directory_and_output() {
+    let mut server = ServerBuilder::new().shell("echo $R; pwd; echo oops >&2; exec ps -o pid=,pgid= -p $$").start();
     assert_eq!(server.wait_entrypoint(), Outcome::Code(0));
-    let (home, here) = (server.home.path().to_str().unwrap(), std::env::current_dir().unwrap());
-    let said = server.text("stdout");
-    let [environment, directory, group]: [&str; 3] = said.lines().collect::<Vec<_>>().try_into().unwrap();
-    assert_eq!((environment, directory), (home, here.to_str().unwrap()));
-    let [process, leader]: [&str; 2] = group.split_whitespace().collect::<Vec<_>>().try_into().unwrap();
-    assert_eq!(process, leader, "it leads its own process group");
+    let (home, current_dir) = (server.home.path().to_str().unwrap(), std::env::current_dir().unwrap());
+    let stdout = server.text("stdout");
+    let [environment, directory, group]: [&str; 3] = stdout.lines().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!((environment, directory), (home, current_dir.to_str().unwrap()));
+    let [pid, process_group]: [&str; 2] = group.split_whitespace().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(pid, process_group, "it is the leader of its process group");
     assert!(server.text("stderr").contains("oops\n"));
-    assert_eq!(server.stop().0, 0);
+    assert_eq!(server.stop(), 0);
 }

@@ -1,80 +1,81 @@
-//! Images that have nothing: no shell, no account, no place to write.
+//! Minimal images: without shell, accounts or writable directories.
 
 use std::fs;
 
-use odc_agent::state::Phase;
+use odc_agent::init_state::Phase;
 use odc_control::Outcome;
 
-use crate::server::{Plan, ended, eventually, outcome};
+use crate::server::{ServerBuilder, has_exited, outcome, wait_until};
 
-/// The home becomes the root of an image that holds the agent and empty directories. The agent is mounted and not copied:
-/// a file that was just written may still be open in a process that another test is starting, and cannot be executed then.
-const BARE: &str = "
+/// Makes the home the root of an image with the agent and empty directories. The agent is bind-mounted instead of
+/// copied: a copy may still be open for writing in a process that another test forks, and execve(2) would fail with
+/// ETXTBSY.
+const MINIMAL_ROOT: &str = "
     mkdir -p $R/proc $R/dev/shm; touch $R/odc-agent
     mount --bind $R $R; mount --bind $AGENT $R/odc-agent";
 
 const READ_ONLY: &str = "mount -t proc proc $R/proc; mount -o remount,bind,ro $R";
 
-fn bare(then: &str) -> Plan {
-    Plan::new().no_flags().wrapper(&format!("{BARE}\n{then}\nexec chroot $R \"$@\""))
+fn minimal(then: &str) -> ServerBuilder {
+    ServerBuilder::new().no_flags().wrapper(&format!("{MINIMAL_ROOT}\n{then}\nexec chroot $R \"$@\""))
 }
 
 #[test]
-fn without_shell_accounts_and_even_proc_the_server_runs_what_it_can() {
-    let plan = bare("");
-    fs::write(plan.home().join("script"), "echo hi\n").unwrap();
-    let plan = plan.flag("--state-dir=/state").flag("--setup=/script").flag("--pre-stop=/script");
-    let mut server = plan.entrypoint(&["/odc-agent", "install", "--to", "/copy"]).start();
+fn server_runs_without_shell_accounts_and_proc() {
+    let builder = minimal("");
+    fs::write(builder.home().join("script"), "echo hi\n").unwrap();
+    let builder = builder.flag("--state-dir=/state").flag("--setup=/script").flag("--pre-stop=/script");
+    let mut server = builder.entrypoint(&["/odc-agent", "install", "--to", "/copy"]).start();
 
-    let state = server.wait_for("the entrypoint ends", |state| ended(state.entrypoint.as_ref()));
+    let state = server.wait_for("the entrypoint exits", |state| has_exited(state.entrypoint.as_ref()));
     let no_shell = outcome(state.setup);
     assert!(no_shell.to_string().contains("this image has no shell"), "{no_shell}");
     server.wait_for_text("stderr", "this image has no shell");
-    // It needs /proc to find itself, so it fails, but it ran.
+    // Fails because it needs /proc to locate itself, but it was executed.
     assert_eq!(outcome(state.entrypoint), Outcome::Code(1));
     let probe = server.run_inside(&["/odc-agent", "probe", "--state-dir=/state"]);
     assert!(probe.status.success(), "{probe:?}");
-    assert_eq!(server.stop().0, 0);
+    assert_eq!(server.stop(), 0);
     assert_eq!(outcome(server.state().unwrap().pre_stop), no_shell);
 }
 
 #[test]
-fn on_a_read_only_root_the_state_is_kept_in_memory_and_the_probe_finds_it() {
-    let mut server = bare(&format!("{READ_ONLY}; mount -t tmpfs tmpfs $R/dev/shm")).start();
+fn read_only_root_uses_the_state_directory_in_dev_shm() {
+    let mut server = minimal(&format!("{READ_ONLY}; mount -t tmpfs tmpfs $R/dev/shm")).start();
     let probe = || server.run_inside(&["/odc-agent", "probe"]);
-    let ready = eventually("the probe passes", || Some(probe()).filter(|probe| probe.status.success()));
+    let ready = wait_until("the probe passes", || Some(probe()).filter(|probe| probe.status.success()));
     assert_eq!(ready.stdout, b"ready\n");
-    assert_eq!(server.stop().0, 0);
+    assert_eq!(server.stop(), 0);
 }
 
 #[test]
-fn with_no_place_for_its_state_the_server_runs_and_says_why_no_probe_passes() {
-    let mut server = bare(READ_ONLY).start();
-    server.wait_for_text("stderr", "no state can be written");
+fn server_without_writable_state_directory_runs_and_probes_fail() {
+    let mut server = minimal(READ_ONLY).start();
+    server.wait_for_text("stderr", "cannot write the state; readiness probes will fail");
     let probe = server.run_inside(&["/odc-agent", "probe"]);
     assert_eq!(probe.status.code(), Some(1));
-    let said = String::from_utf8(probe.stdout).unwrap();
-    assert!(said.contains("/run/odc or /dev/shm/odc or /tmp/odc"), "{said}");
-    assert_eq!(server.stop().0, 0);
+    let output = String::from_utf8(probe.stdout).unwrap();
+    assert!(output.contains("/run/odc or /dev/shm/odc or /tmp/odc"), "{output}");
+    assert_eq!(server.stop(), 0);
 }
 
 #[test]
-fn a_user_nobody_knows_has_a_server_like_any_other() {
-    let setup = "id -u; id -un 2>/dev/null || echo nobody knows";
-    let mut server = Plan::new().user(54321).setup(setup).pre_stop("id -u").shell("exec sleep 1000").start();
+fn user_without_passwd_entry_is_supported() {
+    let setup = "id -u; id -un 2>/dev/null || echo unknown";
+    let mut server = ServerBuilder::new().user(54321).setup(setup).pre_stop("id -u").shell("exec sleep 1000").start();
     let state = server.wait_running();
     assert_eq!(outcome(state.setup), Outcome::Code(0));
-    server.wait_for_text("state/setup.log", "nobody knows\n");
+    server.wait_for_text("state/setup.log", "unknown\n");
     assert!(server.text("state/setup.log").starts_with("54321\n"));
-    assert_eq!(server.stop().0, 0);
+    assert_eq!(server.stop(), 0);
     assert_eq!(server.text("state/pre-stop.log"), "54321\n");
     assert_eq!(server.state().unwrap().phase, Phase::Stopping);
 }
 
 #[test]
-fn without_a_home_scripts_run_where_the_container_starts() {
-    let mut server = Plan::new().setup("pwd").wrapper("unset HOME; cd /; shift; exec $AGENT \"$@\"").start();
+fn scripts_without_home_run_in_the_initial_directory() {
+    let mut server = ServerBuilder::new().setup("pwd").wrapper("unset HOME; cd /; shift; exec $AGENT \"$@\"").start();
     server.wait_running();
     server.wait_for_text("state/setup.log", "/\n");
-    assert_eq!(server.stop().0, 0);
+    assert_eq!(server.stop(), 0);
 }

@@ -1,7 +1,7 @@
-//! A server in a PID namespace of its own, with the agent as process 1, as in a container.
+//! A server in its own PID namespace, with the agent as process 1, as in a container.
 //!
-//! Whoever is not root gets a user namespace around it, in which they are. All processes end with the value: killing
-//! `unshare` kills process 1, and that takes the namespace along.
+//! Without root, a user namespace is created too. Dropping the server kills all processes: killing `unshare` kills
+//! process 1, and the kernel kills the rest of the namespace.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -11,41 +11,48 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use odc_agent::state::{Phase, Run, State};
+use odc_agent::init_state::{Phase, Run, State};
 use odc_control::Outcome;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
 pub const AGENT: &str = env!("CARGO_BIN_EXE_odc-agent");
 
-/// Longer than anything takes, even on a busy machine.
-const LIMIT: Duration = Duration::from_secs(30);
+/// Generous, for busy machines.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a test says about its server before it starts.
-pub struct Plan {
+/// Configuration of a server.
+pub struct ServerBuilder {
     home: TempDir,
     flags: Vec<String>,
     entrypoint: Vec<String>,
     unshare: Vec<String>,
-    /// Shell lines before the agent, for mounts; they end with what it takes to become the agent.
+    /// Shell script that is run before the agent and must `exec` it.
     wrapper: Option<String>,
-    unread: bool,
+    unread_output: bool,
 }
 
 pub struct Server {
     pub home: TempDir,
     unshare: Child,
-    /// Absent if it ended before anybody could look.
+    /// Absent if it exited before it was found.
     init: Option<Pid>,
 }
 
-impl Plan {
+impl ServerBuilder {
     pub fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        // Also for servers that run as somebody else.
+        // For servers that run as another user.
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let state = format!("--state-dir={}", home.path().join("state").display());
-        Self { home, flags: vec![state], entrypoint: Vec::new(), unshare: Vec::new(), wrapper: None, unread: false }
+        Self {
+            home,
+            flags: vec![state],
+            entrypoint: Vec::new(),
+            unshare: Vec::new(),
+            wrapper: None,
+            unread_output: false,
+        }
     }
 
     pub fn home(&self) -> &Path {
@@ -85,22 +92,21 @@ impl Plan {
         self.entrypoint(&["/bin/sh", "-c", text])
     }
 
-    /// As this user, of whom the machine knows nothing.
+    /// Runs as a user without a passwd entry.
     pub fn user(mut self, uid: u32) -> Self {
         self.unshare = vec!["--user".to_owned(), format!("--map-user={uid}"), format!("--map-group={uid}")];
         self
     }
 
-    /// With the given lines run as process 1 before the agent; `$R` is the home, and the last one must start with `exec`
-    /// and run the words it is given.
+    /// Runs a script as process 1 before the agent. `$R` is the home. The script must `exec` its arguments.
     pub fn wrapper(mut self, lines: &str) -> Self {
         self.wrapper = Some(lines.to_owned());
         self
     }
 
-    /// Nobody reads what the server prints.
-    pub fn unread(mut self) -> Self {
-        self.unread = true;
+    /// Leaves the output pipes of the server unread.
+    pub fn unread_output(mut self) -> Self {
+        self.unread_output = true;
         self
     }
 
@@ -119,15 +125,15 @@ impl Plan {
             command.arg("--").args(&self.entrypoint);
         }
         command.env("HOME", self.home.path()).env("R", self.home.path()).env("AGENT", AGENT).stdin(Stdio::null());
-        if self.unread {
+        if self.unread_output {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         } else {
             let file = |name| File::create(self.home.path().join(name)).unwrap();
             command.stdout(file("stdout")).stderr(file("stderr"));
         }
         let mut unshare = command.spawn().unwrap();
-        let init = eventually("process 1 is the agent", || {
-            // It may have come and gone already.
+        let init = wait_until("process 1 is the agent", || {
+            // It may have exited already.
             let init = child_of(unshare.id()).filter(|pid| runs_agent(*pid));
             if init.is_some() || unshare.try_wait().unwrap().is_some() { Some(init) } else { None }
         });
@@ -145,20 +151,20 @@ impl Server {
     }
 
     pub fn wait_for_file(&self, name: &str) {
-        eventually(name, || self.path(name).exists().then_some(()));
+        wait_until(name, || self.path(name).exists().then_some(()));
     }
 
     pub fn wait_for_text(&self, name: &str, text: &str) {
-        eventually(text, || self.text(name).contains(text).then_some(()));
+        wait_until(text, || self.text(name).contains(text).then_some(()));
     }
 
-    /// What the agent wrote last.
+    /// Returns the latest state.
     pub fn state(&self) -> Option<State> {
         Some(State::parse(&fs::read(self.path("state/init.json")).ok()?).unwrap())
     }
 
-    pub fn wait_for(&self, what: &str, condition: impl Fn(&State) -> bool) -> State {
-        eventually(what, || self.state().filter(&condition))
+    pub fn wait_for(&self, description: &str, condition: impl Fn(&State) -> bool) -> State {
+        wait_until(description, || self.state().filter(&condition))
     }
 
     pub fn wait_running(&self) -> State {
@@ -166,19 +172,19 @@ impl Server {
     }
 
     pub fn wait_entrypoint(&self) -> Outcome {
-        outcome(self.wait_for("the entrypoint ends", |state| ended(state.entrypoint.as_ref())).entrypoint)
+        outcome(self.wait_for("the entrypoint exits", |state| has_exited(state.entrypoint.as_ref())).entrypoint)
     }
 
     fn init(&self) -> Pid {
-        self.init.expect("the server did not end at once")
+        self.init.expect("the server is running")
     }
 
-    /// As the container's runtime does.
+    /// Sends a signal from outside, as a container runtime does.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.init(), signal).unwrap();
     }
 
-    /// A command in the server, as `kubectl exec` starts it.
+    /// Returns a command in the server, as `kubectl exec` starts it.
     pub fn inside(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.init().as_raw_nonzero().to_string(), "--pid", "--mount", "--root"]);
@@ -193,8 +199,8 @@ impl Server {
         self.inside(words).output().unwrap()
     }
 
-    /// The sender may not live to tell, because what it asks for may end it too.
-    pub fn signal_from_inside(&self, signal: &str) {
+    /// Sends a signal from a process in the server. Its result is ignored, because the signal may terminate it too.
+    pub fn signal_internally(&self, signal: &str) {
         self.run_inside(&["/bin/sh", "-c", &format!("kill -{signal} 1")]);
     }
 
@@ -204,7 +210,7 @@ impl Server {
         (output.status.code(), String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
     }
 
-    /// States of the processes that process 1 is the parent of.
+    /// Returns the states of the children of process 1.
     pub fn children(&self) -> Vec<char> {
         let pid = self.init().as_raw_nonzero();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -215,26 +221,25 @@ impl Server {
         children.split_whitespace().filter_map(state).collect()
     }
 
-    /// Waits for the end.
+    /// Waits until the server has exited.
     pub fn wait(&mut self) -> ExitStatus {
-        eventually("the server ends", || self.unshare.try_wait().unwrap())
+        wait_until("the server exits", || self.unshare.try_wait().unwrap())
     }
 
     pub fn wait_code(&mut self) -> i32 {
         self.wait().code().expect("process 1 exits")
     }
 
-    /// Asks it to stop, and tells how it ended and how long that took.
-    pub fn stop(&mut self) -> (i32, Duration) {
-        let begun = Instant::now();
+    /// Stops the server, and returns its exit code.
+    pub fn stop(&mut self) -> i32 {
         self.signal(Signal::TERM);
-        (self.wait_code(), begun.elapsed())
+        self.wait_code()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // Fails if it has exited already.
         let _ = self.unshare.kill();
         let _ = self.unshare.wait();
         if thread::panicking() {
@@ -243,12 +248,12 @@ impl Drop for Server {
                 let _ = File::open(self.path(name)).and_then(|mut file| file.read_to_string(&mut text));
                 text.push('\n');
             }
-            eprintln!("the server said:\n{text}");
+            eprintln!("log of the server:\n{text}");
         }
     }
 }
 
-pub fn ended(run: Option<&Run>) -> bool {
+pub fn has_exited(run: Option<&Run>) -> bool {
     run.is_some_and(|run| run.ended.is_some())
 }
 
@@ -256,14 +261,14 @@ pub fn outcome(run: Option<Run>) -> Outcome {
     run.unwrap().ended.unwrap().outcome
 }
 
-/// Looks until there is something to see.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+/// Polls until there is a value.
+pub fn wait_until<T>(condition: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(begun.elapsed() < LIMIT, "waited in vain until {what}");
+        assert!(started.elapsed() < WAIT_TIMEOUT, "timed out waiting until {condition}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -273,7 +278,7 @@ fn child_of(pid: u32) -> Option<Pid> {
     Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
 }
 
-/// Under a wrapper, process 1 is first a shell.
+/// With a wrapper, process 1 is a shell at first.
 fn runs_agent(pid: Pid) -> bool {
     let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).unwrap_or_default();
     name.trim_end() == "odc-agent"

@@ -1,37 +1,37 @@
-//! The clients that programs have: Python's paramiko and asyncssh, in the versions we chose; and what `WinSCP` says.
+//! Other clients: Python's paramiko and asyncssh, and the requests of `WinSCP`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::forwarding::mirror;
+use crate::forwarding::start_echo_server;
 use crate::python;
-use crate::server::{Plan, Server};
+use crate::server::{Server, ServerBuilder};
 
 #[test]
-fn paramiko_runs_commands_copies_files_forwards_ports_and_has_a_terminal() {
-    runs("with_paramiko.py", &Server::start());
+fn paramiko_is_supported() {
+    run_client("paramiko_client.py", &Server::start());
 }
 
 #[test]
-fn asyncssh_runs_commands_copies_files_forwards_ports_and_has_a_terminal() {
-    runs("with_asyncssh.py", &Server::start());
+fn asyncssh_is_supported() {
+    run_client("asyncssh_client.py", &Server::start());
 }
 
 #[test]
-fn what_winscp_asks_for_is_answered_as_it_needs_it() {
+fn winscp_requests_are_supported() {
     let small = "mkdir $R/home/full; mount -t tmpfs -o size=1m odc $R/home/full";
-    runs("as_winscp.py", &Plan::new().before(small).start());
+    run_client("winscp.py", &ServerBuilder::new().before(small).start());
 }
 
-fn runs(script: &str, server: &Server) {
-    let python = python::environment("ssh-clients", &beside().join("requirements.txt"));
-    let script = beside().join(script);
+fn run_client(script: &str, server: &Server) {
+    let python = python::environment("ssh-clients", &clients_dir().join("requirements.txt"));
+    let script = clients_dir().join(script);
     let output = Command::new(python)
         .arg(script)
         .arg(server.address.port().to_string())
-        .arg(server.place.path())
-        .arg(mirror().to_string())
-        // Names must not depend on the language of whoever runs this.
+        .arg(server.dir.path())
+        .arg(start_echo_server().to_string())
+        // File names must not depend on the locale.
         .env("PYTHONUTF8", "1")
         .stdin(Stdio::null())
         .output()
@@ -39,6 +39,6 @@ fn runs(script: &str, server: &Server) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn beside() -> PathBuf {
+fn clients_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ssh/clients")
 }

@@ -5,12 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 use std::thread;
 
-use crate::server::{Plan, Running, Server, noise};
+use crate::server::{Running, Server, ServerBuilder, random_bytes};
 
-const LARGE: usize = 64 << 20;
+const LARGE_BYTES: usize = 64 << 20;
 
 #[test]
-fn exit_codes_and_signals_come_back() {
+fn exit_codes_and_signals_are_reported() {
     let server = Server::start();
     for (line, code) in
         [("exit 42", 42), ("true", 0), ("kill -TERM $$", 143), ("kill -KILL $$", 137), ("/no/such", 127)]
@@ -20,16 +20,16 @@ fn exit_codes_and_signals_come_back() {
 }
 
 #[test]
-fn output_and_errors_are_kept_apart() {
+fn stdout_and_stderr_are_separate() {
     let server = Server::start();
     let output = server.run("echo out; echo err >&2");
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\n"[..], &b"err\n"[..]));
 }
 
 #[test]
-fn much_goes_in_and_comes_out_unchanged() {
+fn large_data_round_trips() {
     let server = Server::start();
-    let data = noise(LARGE);
+    let data = random_bytes(LARGE_BYTES);
     let mut client = Running::start(server.ssh(&[]).arg("cat").stdin(Stdio::piped()).stdout(Stdio::piped()));
     let mut stdin = client.0.stdin.take().unwrap();
     let sent = data.clone();
@@ -38,11 +38,11 @@ fn much_goes_in_and_comes_out_unchanged() {
     client.0.stdout.take().unwrap().read_to_end(&mut back).unwrap();
     writer.join().unwrap();
     assert_eq!(client.code(), Some(0));
-    assert!(back == data, "{} of {} bytes, or others", back.len(), data.len());
+    assert!(back == data, "received {} of {} bytes", back.len(), data.len());
 }
 
 #[test]
-fn a_command_that_says_more_than_it_hears_does_not_get_stuck() {
+fn command_with_more_output_than_input_does_not_deadlock() {
     let server = Server::start();
     let mut client = Running::start(
         server
@@ -51,15 +51,15 @@ fn a_command_that_says_more_than_it_hears_does_not_get_stuck() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped()),
     );
-    client.0.stdin.take().unwrap().write_all(&noise(4 << 20)).unwrap();
-    let mut said = String::new();
-    client.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said.trim(), (8 << 20).to_string());
+    client.0.stdin.take().unwrap().write_all(&random_bytes(4 << 20)).unwrap();
+    let mut text = String::new();
+    client.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text.trim(), (8 << 20).to_string());
 
-    // All of it at once on the way back, while more is on the way there.
+    // Output flows while more input is sent.
     let mut client = Running::start(server.ssh(&[]).arg("od -An -v -tx1").stdin(Stdio::piped()).stdout(Stdio::piped()));
     let mut stdin = client.0.stdin.take().unwrap();
-    let writer = thread::spawn(move || stdin.write_all(&noise(16 << 20)).unwrap());
+    let writer = thread::spawn(move || stdin.write_all(&random_bytes(16 << 20)).unwrap());
     let mut back = Vec::new();
     client.0.stdout.take().unwrap().read_to_end(&mut back).unwrap();
     writer.join().unwrap();
@@ -67,47 +67,47 @@ fn a_command_that_says_more_than_it_hears_does_not_get_stuck() {
 }
 
 #[test]
-fn input_that_nobody_reads_is_left_with_the_client() {
+fn unread_input_is_not_buffered_without_limit() {
     let server = Server::start();
     let zeros = File::open("/dev/zero").unwrap();
     let line = "sleep 1; grep -h ^VmRSS: $(grep -l odc-agent /proc/[0-9]*/comm | sed 's/comm/status/')";
     let output = server.ssh(&[]).arg(line).stdin(zeros).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
-    let most = said.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).max().unwrap();
-    assert!(most < 64 << 10, "{said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let max_rss = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).max().unwrap();
+    assert!(max_rss < 64 << 10, "{text}");
 }
 
 #[test]
-fn output_that_nobody_reads_is_left_with_the_command() {
+fn unread_output_is_not_buffered_without_limit() {
     let server = Server::start();
     let mut client = Running::start(server.ssh(&[]).arg("cat /dev/zero").stdout(Stdio::piped()));
     let mut first = [1; 1];
     client.0.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-    // It has long filled what there is to fill when another one has come and gone.
+    // Buffers are full by the time another command has finished.
     for _ in 0..5 {
-        let said = server.said("grep -h ^VmRSS: $(grep -l odc-agent /proc/[0-9]*/comm | sed 's/comm/status/')");
-        let most = said.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).max().unwrap();
-        assert!(most < 64 << 10, "{said}");
+        let text = server.stdout("grep -h ^VmRSS: $(grep -l odc-agent /proc/[0-9]*/comm | sed 's/comm/status/')");
+        let max_rss = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).max().unwrap();
+        assert!(max_rss < 64 << 10, "{text}");
     }
 }
 
 #[test]
-fn the_end_of_input_is_told() {
+fn eof_reaches_the_command() {
     let server = Server::start();
-    assert_eq!(server.said("cat; echo over"), "over\n");
+    assert_eq!(server.stdout("cat; echo over"), "over\n");
 }
 
 #[test]
-fn what_goes_on_in_the_background_holds_nobody_up_unless_it_has_the_output() {
+fn background_process_delays_close_only_if_it_holds_the_output() {
     let server = Server::start();
-    assert_eq!(server.said("sleep 1000 >/dev/null 2>&1 & echo gone"), "gone\n");
-    // As with sshd: whoever can still write is waited for.
-    assert_eq!(server.said("(sleep 0.5; echo late) & echo first"), "first\nlate\n");
+    assert_eq!(server.stdout("sleep 1000 >/dev/null 2>&1 & echo gone"), "gone\n");
+    // As with sshd, the channel stays open while a process can write to it.
+    assert_eq!(server.stdout("(sleep 0.5; echo late) & echo first"), "first\nlate\n");
 }
 
 #[test]
-fn a_command_finds_its_environment_and_its_home() {
+fn command_has_environment_and_home() {
     let server = Server::start();
     let home = server.path("home").display().to_string();
     let output = server
@@ -117,19 +117,19 @@ fn a_command_finds_its_environment_and_its_home() {
         .arg("pwd; echo $HOME $OMP_NUM_THREADS $LC_CTYPE [$EVIL] ${PATH##*:}; echo $SSH_CONNECTION | wc -w; ps -o sid= $$ | grep -q $$ && echo leader")
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(said, format!("{home}\n{home} 7 C.UTF-8 [] /odc/bin\n4\nleader\n"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text, format!("{home}\n{home} 7 C.UTF-8 [] /odc/bin\n4\nleader\n"));
 }
 
 #[test]
-fn without_a_home_it_begins_at_the_root() {
+fn command_without_home_starts_in_the_root_directory() {
     let server = Server::start();
     std::fs::remove_dir_all(server.path("home")).unwrap();
-    assert_eq!(server.said("pwd"), "/\n");
+    assert_eq!(server.stdout("pwd"), "/\n");
 }
 
 #[test]
-fn fifty_come_at_once() {
+fn fifty_concurrent_connections_are_served() {
     let server = Server::start();
     let mut clients: Vec<Running> =
         (0..50).map(|number| Running::start(server.ssh(&[]).arg(format!("exit {number}")))).collect();
@@ -139,43 +139,47 @@ fn fifty_come_at_once() {
 }
 
 #[test]
-fn new_keys_disturb_nobody_however_many_send_at_once() {
-    let server = Plan::new().alone().flag("--rekey-after=4000000").start();
+fn rekeying_preserves_concurrent_transfers() {
+    let server = ServerBuilder::new().serve_only().flag("--rekey-after=4000000").start();
     let control = format!("ControlPath={}", server.path("mux").display());
     let _master = Running::start(&mut server.ssh(&["-o", &control, "-M", "-N"]));
-    crate::server::eventually("the master is there", || {
+    crate::server::wait_until("the master is running", || {
         server.ssh(&["-o", &control, "-O", "check"]).output().unwrap().status.success().then_some(())
     });
-    std::fs::write(server.path("data"), noise(24 << 20)).unwrap();
+    std::fs::write(server.path("data"), random_bytes(24 << 20)).unwrap();
     let data = || File::open(server.path("data")).unwrap();
     let start = |line| Running::start(server.ssh(&["-o", &control]).arg(line).stdin(data()).stdout(Stdio::piped()));
     let mut clients: Vec<Running> = ["cksum", "cksum", "cksum", "cksum", "cat", "cat"].map(start).into();
-    let mut said: Vec<Vec<u8>> = Vec::new();
+    let mut outputs: Vec<Vec<u8>> = Vec::new();
     thread::scope(|scope| {
         let readers: Vec<_> = clients
             .iter_mut()
             .map(|client| {
                 let mut stdout = client.0.stdout.take().unwrap();
                 scope.spawn(move || {
-                    let mut said = Vec::new();
-                    stdout.read_to_end(&mut said).unwrap();
-                    said
+                    let mut text = Vec::new();
+                    stdout.read_to_end(&mut text).unwrap();
+                    text
                 })
             })
             .collect();
-        said = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        outputs = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
     });
     let data = std::fs::read(server.path("data")).unwrap();
-    assert!(said[0].ends_with(b" 25165824\n") && said[..4].iter().all(|line| *line == said[0]), "{:?}", &said[..4]);
-    assert!(said[4] == data && said[5] == data);
+    assert!(
+        outputs[0].ends_with(b" 25165824\n") && outputs[..4].iter().all(|line| *line == outputs[0]),
+        "{:?}",
+        &outputs[..4]
+    );
+    assert!(outputs[4] == data && outputs[5] == data);
 }
 
 #[test]
-fn many_share_one_connection() {
+fn many_sessions_share_one_connection() {
     let server = Server::start();
     let control = format!("ControlPath={}", server.path("mux").display());
     let mut master = Running::start(&mut server.ssh(&["-o", &control, "-M", "-N"]));
-    crate::server::eventually("the master is there", || {
+    crate::server::wait_until("the master is running", || {
         server.ssh(&["-o", &control, "-O", "check"]).output().unwrap().status.success().then_some(())
     });
     let mut clients: Vec<Running> = (0..20)
@@ -186,13 +190,13 @@ fn many_share_one_connection() {
         .collect();
     for (number, client) in clients.iter_mut().enumerate() {
         let code = client.code();
-        let mut said = String::new();
-        client.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        assert_eq!(code, Some(i32::try_from(number).unwrap()), "{said}");
+        let mut text = String::new();
+        client.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(code, Some(i32::try_from(number).unwrap()), "{text}");
     }
-    // One that does not read holds up no other.
+    // A session that does not read does not block others.
     let zeros = File::open("/dev/zero").unwrap();
-    let _deaf = Running::start(server.ssh(&["-o", &control]).arg("sleep 1000").stdin(zeros));
+    let _unread = Running::start(server.ssh(&["-o", &control]).arg("sleep 1000").stdin(zeros));
     for _ in 0..3 {
         let output = server.ssh(&["-o", &control]).arg("echo still here").output().unwrap();
         assert_eq!(output.stdout, b"still here\n");

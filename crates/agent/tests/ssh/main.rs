@@ -1,18 +1,18 @@
-//! `odc-agent serve` as people use it: with OpenSSH's own client, in a PID namespace with `init` as process 1.
+//! `odc-agent serve` with the OpenSSH client, in a PID namespace with `init` as process 1.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a helper that fails is a test that fails")]
-#![expect(clippy::print_stderr, reason = "a failed test shows what its server said")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "test helpers panic on failure")]
+#![expect(clippy::print_stderr, reason = "a failed test prints the log of its server")]
 
 mod certificates;
 mod clients;
 mod commands;
-mod editor;
-mod files;
 mod forwarding;
 mod login;
+mod pre_auth;
+mod pty;
 mod python;
+mod restart;
 mod server;
+mod sftp;
 mod sshfs;
-mod strangers;
-mod survival;
-mod terminals;
+mod vscode;

@@ -1,4 +1,4 @@
-//! Python with what some tests need of other people's, in the versions we chose.
+//! Python virtual environments with pinned packages.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,25 +6,26 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// An environment with all that `requirements` lists, made by whoever comes first and kept for all. Gives its `python`.
+/// Returns the `python` of an environment with the packages in `requirements`. The environment is created once and
+/// shared by all tests.
 pub fn environment(name: &str, requirements: &Path) -> PathBuf {
     let _lock = lock(name);
-    let wanted = fs::read_to_string(requirements).unwrap();
+    let required = fs::read_to_string(requirements).unwrap();
     let environment = tools().join(name);
-    let (python, made) = (environment.join("bin/python"), environment.join("requirements.txt"));
-    // Its Python goes away with the one it was made from.
-    let whole = fs::read_to_string(&made).is_ok_and(|made| made == wanted) && python.exists();
-    if !whole {
+    let (python, installed) = (environment.join("bin/python"), environment.join("requirements.txt"));
+    // The interpreter is a link to that of the system, which may have been removed.
+    let is_complete = fs::read_to_string(&installed).is_ok_and(|installed| installed == required) && python.exists();
+    if !is_complete {
         let _ = fs::remove_dir_all(&environment);
-        must(Command::new("python3").args(["-m", "venv"]).arg(&environment));
-        let quiet = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--requirement"];
-        must(Command::new(&python).args(quiet).arg(requirements));
-        fs::write(made, wanted).unwrap();
+        run(Command::new("python3").args(["-m", "venv"]).arg(&environment));
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--requirement"];
+        run(Command::new(&python).args(install).arg(requirements));
+        fs::write(installed, required).unwrap();
     }
     python
 }
 
-/// Nobody else on this machine has it while the value lives.
+/// Holds a lock for this machine until the value is dropped.
 pub fn lock(name: &str) -> File {
     fs::create_dir_all(tools()).unwrap();
     let lock = File::create(tools().join(format!("{name}.lock"))).unwrap();
@@ -38,8 +39,8 @@ fn tools() -> PathBuf {
     cache.join("odc/tools")
 }
 
-fn must(command: &mut Command) {
-    let output = command.stdin(Stdio::null()).output().expect("Python 3, as in Debian's package python3-venv");
-    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(output.status.success(), "{command:?}, which needs Debian's package python3-venv and PyPI:\n{said}");
+fn run(command: &mut Command) {
+    let result = command.stdin(Stdio::null()).output().expect("Python 3, as in Debian's package python3-venv");
+    let output = [result.stdout, result.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(result.status.success(), "{command:?}, which needs Debian's package python3-venv and PyPI:\n{output}");
 }

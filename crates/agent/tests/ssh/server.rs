@@ -1,4 +1,4 @@
-//! A server to log in to, and the clients that do. All processes end with the value.
+//! A server and its clients. All processes are killed when the values are dropped.
 
 #[path = "client.rs"]
 pub mod client;
@@ -12,8 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use odc_agent::serve::marker::Marker;
-use odc_agent::state::State;
+use odc_agent::init_state::State;
+use odc_agent::serve::endpoint_file::ServeEndpoint;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
@@ -22,17 +22,17 @@ use client::client;
 pub const AGENT: &str = env!("CARGO_BIN_EXE_odc-agent");
 pub const UID: &str = "8f6001c5-f354-404c";
 
-/// Longer than anything takes, even on a busy machine.
-const LIMIT: Duration = Duration::from_secs(30);
+/// Generous, for busy machines.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub struct Server {
-    pub place: TempDir,
+    pub dir: TempDir,
     process: Child,
     pub address: SocketAddr,
 }
 
-pub struct Plan {
-    place: TempDir,
+pub struct ServerBuilder {
+    dir: TempDir,
     listen: String,
     flags: Vec<String>,
     serve_only: bool,
@@ -41,13 +41,13 @@ pub struct Plan {
     environment: Vec<(&'static str, OsString)>,
 }
 
-impl Plan {
-    /// With a host key, and `id` as the key of the one who may log in.
+impl ServerBuilder {
+    /// Creates a host key, and `id` as an authorized key.
     pub fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        client::furnish(place.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        client::create_server_files(dir.path()).unwrap();
         Self {
-            place,
+            dir,
             listen: "127.0.0.1:0".to_owned(),
             flags: Vec::new(),
             serve_only: false,
@@ -58,11 +58,11 @@ impl Plan {
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.place.path().join(name)
+        self.dir.path().join(name)
     }
 
-    pub fn place_path(&self) -> &Path {
-        self.place.path()
+    pub fn dir_path(&self) -> &Path {
+        self.dir.path()
     }
 
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
@@ -70,7 +70,7 @@ impl Plan {
         self
     }
 
-    /// On a port that stays the same when `serve` is started again.
+    /// Uses a port that does not change when `serve` restarts.
     pub fn fixed_port(mut self) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         self.listen = listener.local_addr().unwrap().to_string();
@@ -82,26 +82,26 @@ impl Plan {
         self
     }
 
-    /// Without `init`; for those who start nothing.
-    pub fn alone(mut self) -> Self {
+    /// Runs `serve` without `init`.
+    pub fn serve_only(mut self) -> Self {
         self.serve_only = true;
         self
     }
 
-    /// Shell lines before the agent, which end with what it takes to become it. `$R` is the place.
+    /// Runs a script before the agent, which must `exec` its arguments. `$R` is the directory of the server.
     pub fn wrapper(mut self, lines: &str) -> Self {
         self.wrapper = Some(lines.to_owned());
         self
     }
 
-    /// Shell lines before the agent, for mounts that only its server sees. `$R` is the place.
+    /// Runs a script before the agent in its mount namespace. `$R` is the directory of the server.
     pub fn before(mut self, lines: &str) -> Self {
         self.before = Some(format!("{lines}\nexec \"$@\""));
         self
     }
 
     pub fn start(self) -> Server {
-        let path = |name: &str| self.place.path().join(name);
+        let path = |name: &str| self.dir.path().join(name);
         let mut command = if self.serve_only {
             let mut command = Command::new(AGENT);
             command.arg("serve");
@@ -128,25 +128,25 @@ impl Plan {
         command.args(["--listen", &self.listen]).args(&self.flags);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", if self.wrapper.is_some() { PathBuf::from("/home") } else { path("home") });
-        command.env("R", self.place.path()).env("AGENT", AGENT);
+        command.env("R", self.dir.path()).env("AGENT", AGENT);
         command.env("ODC_SERVER", "ada-1").env("ODC_FLAVOR", "h100").env("OMP_NUM_THREADS", "7");
         command.envs(self.environment);
         let log = File::create(path("log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let process = command.spawn().unwrap();
-        let mut server = Server { place: self.place, process, address: ([127, 0, 0, 1], 0).into() };
-        server.address = eventually("it listens", || server.listens());
+        let mut server = Server { dir: self.dir, process, address: ([127, 0, 0, 1], 0).into() };
+        server.address = wait_until("it listens", || server.listen_address());
         server
     }
 }
 
 impl Server {
     pub fn start() -> Self {
-        Plan::new().start()
+        ServerBuilder::new().start()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.place.path().join(name)
+        self.dir.path().join(name)
     }
 
     pub fn text(&self, name: &str) -> String {
@@ -154,13 +154,13 @@ impl Server {
     }
 
     pub fn wait_for_text(&self, name: &str, text: &str) {
-        eventually(text, || self.text(name).contains(text).then_some(()));
+        wait_until(text, || self.text(name).contains(text).then_some(()));
     }
 
-    /// Process numbers in the file are those of another namespace, so that it is there is all that counts.
-    fn listens(&self) -> Option<SocketAddr> {
-        let marker: Marker = serde_json::from_slice(&fs::read(self.path("state/serve.json")).ok()?).unwrap();
-        Some(marker.address())
+    /// PIDs in the file belong to another namespace, so they are not checked.
+    fn listen_address(&self) -> Option<SocketAddr> {
+        let endpoint: ServeEndpoint = serde_json::from_slice(&fs::read(self.path("state/serve.json")).ok()?).unwrap();
+        Some(endpoint.loopback_address())
     }
 
     pub fn state(&self) -> State {
@@ -168,15 +168,15 @@ impl Server {
     }
 
     pub fn client(&self, program: &str) -> Command {
-        let mut command = client(program, self.address.port(), self.place.path(), "id");
+        let mut command = client(program, self.address.port(), self.dir.path(), "id");
         command.env_remove("LANG");
         command
     }
 
-    /// `ssh` with these words before the host.
-    pub fn ssh(&self, words: &[&str]) -> Command {
+    /// Returns `ssh` with these arguments before the host.
+    pub fn ssh(&self, args: &[&str]) -> Command {
         let mut command = self.client("ssh");
-        command.args(words).arg("dev@127.0.0.1");
+        command.args(args).arg("dev@127.0.0.1");
         command
     }
 
@@ -184,8 +184,8 @@ impl Server {
         self.ssh(&[]).arg(line).output().unwrap()
     }
 
-    /// What a command prints, which must succeed.
-    pub fn said(&self, line: &str) -> String {
+    /// Returns the output of a command, which must succeed.
+    pub fn stdout(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -196,22 +196,22 @@ impl Server {
         let _ = self.process.wait();
     }
 
-    /// The number, outside, of its process 1.
+    /// Returns the PID of process 1 outside its namespace.
     pub fn init_pid(&self) -> Option<u32> {
         children(self.pid()).first().copied()
     }
 
-    /// As the container's runtime does.
+    /// Sends SIGTERM, as a container runtime does.
     pub fn terminate(&self) {
-        let init = self.init_pid().expect("it runs").try_into().unwrap();
+        let init = self.init_pid().expect("it is running").try_into().unwrap();
         kill_process(Pid::from_raw(init).unwrap(), Signal::TERM).unwrap();
     }
 
-    pub fn has_ended(&self) -> bool {
+    pub fn has_exited(&self) -> bool {
         self.init_pid().is_none()
     }
 
-    /// The number, outside, of its `serve`, while there is one.
+    /// Returns the PID of `serve` outside its namespace, while it runs.
     pub fn serve_pid(&self) -> Option<u32> {
         children(self.init_pid()?).into_iter().find(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -230,12 +230,12 @@ impl Drop for Server {
         if thread::panicking() {
             let mut text = String::new();
             let _ = File::open(self.path("log")).and_then(|mut file| file.read_to_string(&mut text));
-            eprintln!("the server said:\n{text}");
+            eprintln!("log of the server:\n{text}");
         }
     }
 }
 
-/// Ends with the value.
+/// Kills the process when dropped.
 pub struct Running(pub Child);
 
 impl Running {
@@ -244,7 +244,7 @@ impl Running {
     }
 
     pub fn code(&mut self) -> Option<i32> {
-        eventually("the client ends", || self.0.try_wait().unwrap()).code()
+        wait_until("the client exits", || self.0.try_wait().unwrap()).code()
     }
 }
 
@@ -260,28 +260,28 @@ fn children(pid: u32) -> Vec<u32> {
     children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-pub fn keygen(place: &Path, name: &str) {
-    client::keygen(place, name).unwrap();
+pub fn keygen(dir: &Path, name: &str) {
+    client::keygen(dir, name).unwrap();
 }
 
-/// Looks until there is something to see.
-pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(LIMIT, what, look)
+/// Polls until there is a value.
+pub fn wait_until<T>(condition: &str, poll: impl FnMut() -> Option<T>) -> T {
+    wait_timeout(WAIT_TIMEOUT, condition, poll)
 }
 
-pub fn within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+pub fn wait_timeout<T>(timeout: Duration, condition: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(begun.elapsed() < limit, "waited in vain until {what}");
+        assert!(started.elapsed() < timeout, "timed out waiting until {condition}");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Bytes that no compression makes smaller and no chance repeats.
-pub fn noise(length: usize) -> Vec<u8> {
+/// Returns pseudo-random bytes, which do not compress.
+pub fn random_bytes(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {

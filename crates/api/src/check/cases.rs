@@ -1,4 +1,4 @@
-//! The table of [`crate::fixtures::case`], put to the checker.
+//! Validates the cases of [`crate::fixtures::case`].
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +13,7 @@ fn kind(case: &Case) -> &str {
 }
 
 #[test]
-fn every_case_gets_its_verdict() {
+fn cases_are_accepted_or_rejected_as_expected() {
     for case in cases() {
         let violations: Vec<_> = check_object(&case.object, case.old.as_ref())
             .err()
@@ -21,49 +21,51 @@ fn every_case_gets_its_verdict() {
             .iter()
             .map(ToString::to_string)
             .collect();
-        let said = |message: &str| violations.iter().any(|violation| violation.contains(message));
-        let right = match case.refused {
+        let has_violation = |message: &str| violations.iter().any(|violation| violation.contains(message));
+        let is_expected = match case.rejected_by {
             None => violations.is_empty(),
-            Some(BY_SCHEMA) => !violations.is_empty() && !messages(kind(&case)).iter().any(|message| said(message)),
-            Some(message) => said(message),
+            Some(BY_SCHEMA) => {
+                !violations.is_empty() && !messages(kind(&case)).iter().any(|message| has_violation(message))
+            }
+            Some(message) => has_violation(message),
         };
-        assert!(right, "{} ({}): {violations:#?}", case.about, kind(&case));
+        assert!(is_expected, "{} ({}): {violations:#?}", case.name, kind(&case));
     }
 }
 
 #[test]
-fn what_is_accepted_can_be_read_and_written_again() {
-    fn reread<K: Serialize + DeserializeOwned>(object: &Value) -> Value {
+fn accepted_objects_round_trip() {
+    fn round_trip<K: Serialize + DeserializeOwned>(object: &Value) -> Value {
         let read: K = serde_json::from_value(object.clone()).unwrap();
         serde_json::to_value(read).unwrap()
     }
-    for case in cases().iter().filter(|case| case.refused.is_none()) {
-        let again = match kind(case) {
-            "DevServer" => reread::<DevServer>(&case.object),
-            "DevServerFlavor" => reread::<DevServerFlavor>(&case.object),
-            "DevServerUser" => reread::<DevServerUser>(&case.object),
-            "Team" => reread::<Team>(&case.object),
+    for case in cases().iter().filter(|case| case.rejected_by.is_none()) {
+        let written = match kind(case) {
+            "DevServer" => round_trip::<DevServer>(&case.object),
+            "DevServerFlavor" => round_trip::<DevServerFlavor>(&case.object),
+            "DevServerUser" => round_trip::<DevServerUser>(&case.object),
+            "Team" => round_trip::<Team>(&case.object),
             other => panic!("{other} has no type"),
         };
-        assert_eq!(check_object(&again, Some(&case.object)), Ok(()), "{}", case.about);
+        assert_eq!(check_object(&written, Some(&case.object)), Ok(()), "{}", case.name);
     }
 }
 
 #[test]
-fn every_rule_refuses_something_and_lets_something_pass() {
+fn every_rule_has_accepted_and_rejected_cases() {
     for (kind, definition) in DEFINITIONS.iter() {
         let of_kind = |case: &&Case| case.object["kind"] == **kind;
-        let refusals: Vec<_> = cases().iter().filter(of_kind).filter_map(|case| case.refused).collect();
+        let messages: Vec<_> = cases().iter().filter(of_kind).filter_map(|case| case.rejected_by).collect();
         let passing: Vec<_> = cases()
             .iter()
             .filter(of_kind)
-            .filter(|case| case.refused.is_none())
+            .filter(|case| case.rejected_by.is_none())
             .map(|case| (definition.defaulted(&case.object), case.old.as_ref().map(|old| definition.defaulted(old))))
             .collect();
         let passing: Vec<_> = passing.iter().map(|(new, old)| (new, old.as_ref())).collect();
         each_rule(&definition.schema, &passing, &mut |rule, message, passed| {
-            let refused = refusals.iter().any(|refusal| *refusal != BY_SCHEMA && message.contains(refusal));
-            assert!(refused, "no case of {kind} is refused by: {rule}");
+            let rejected = messages.iter().any(|expected| *expected != BY_SCHEMA && message.contains(expected));
+            assert!(rejected, "no case of {kind} is rejected by: {rule}");
             assert!(passed, "no case of {kind} passes: {rule}");
         });
     }
@@ -75,7 +77,7 @@ fn messages(kind: &str) -> Vec<String> {
     messages
 }
 
-/// Visits each rule with its message, and with whether one of these values (and their old ones) makes it evaluate.
+/// Visits each rule with its message, and whether one of the values causes its evaluation.
 fn each_rule(schema: &JSONSchemaProps, values: &[(&Value, Option<&Value>)], visit: &mut impl FnMut(&str, &str, bool)) {
     for rule in schema.x_kubernetes_validations.iter().flatten() {
         let evaluated = values.iter().any(|(_, old)| old.is_some() || !rule.rule.contains("oldSelf"));

@@ -1,5 +1,5 @@
-//! What the API server leaves out before it looks: fields that no schema knows, and fields that are null. None of ours
-//! may be null, so it takes them as absent.
+//! Pruning as in the API server: removes fields that are not in the schema, and null fields, because no field is
+//! nullable.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::bounds::{items, values};
 
 pub(super) fn pruned(schema: &JSONSchemaProps, object: &Value) -> Value {
     let mut pruned = prune(schema, object);
-    // These belong to every kind, whatever its schema says.
+    // These are part of every kind.
     for name in ["apiVersion", "kind", "metadata"] {
         if let (Some(fields), Some(value)) = (pruned.as_object_mut(), object.get(name)) {
             fields.insert(name.to_owned(), value.clone());
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_and_null_fields_go_and_items_stay() {
+    fn unknown_and_null_fields_are_removed() {
         let leaf = json!({"type": "object", "properties": {"known": {"type": "integer"}}});
         let schema = from_value(json!({"type": "object", "properties": {
             "spec": leaf,
@@ -48,15 +48,15 @@ mod tests {
             "map": {"type": "object", "additionalProperties": leaf},
         }}))
         .unwrap();
-        let messy = json!({"known": 1, "unknown": 2});
+        let unpruned = json!({"known": 1, "unknown": 2});
         let object = json!({
             "kind": "Any", "metadata": {"name": "x"}, "other": 1,
-            "spec": {"known": null}, "list": [null, messy], "map": {"any": messy, "none": null},
+            "spec": {"known": null}, "list": [null, unpruned], "map": {"any": unpruned, "none": null},
         });
-        let clean = json!({
+        let expected = json!({
             "kind": "Any", "metadata": {"name": "x"},
             "spec": {}, "list": [null, {"known": 1}], "map": {"any": {"known": 1}},
         });
-        assert_eq!(pruned(&schema, &object), clean);
+        assert_eq!(pruned(&schema, &object), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What every schema of ours keeps to.
+//! Checks that all schemas follow the conventions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -6,33 +6,33 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::crds;
 
-/// Calls `look` for every node with its path.
-fn each_node(look: impl Fn(&str, &JSONSchemaProps)) {
-    fn walk(path: &str, schema: &JSONSchemaProps, look: &impl Fn(&str, &JSONSchemaProps)) {
-        look(path, schema);
-        schema.properties.iter().flatten().for_each(|(name, schema)| walk(&format!("{path}.{name}"), schema, look));
+/// Calls `visit` for every schema node with its path.
+fn each_node(visit: impl Fn(&str, &JSONSchemaProps)) {
+    fn walk(path: &str, schema: &JSONSchemaProps, visit: &impl Fn(&str, &JSONSchemaProps)) {
+        visit(path, schema);
+        schema.properties.iter().flatten().for_each(|(name, schema)| walk(&format!("{path}.{name}"), schema, visit));
         if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
-            walk(&format!("{path}[]"), items, look);
+            walk(&format!("{path}[]"), items, visit);
         }
         if let Some(JSONSchemaPropsOrBool::Schema(values)) = &schema.additional_properties {
-            walk(&format!("{path}{{}}"), values, look);
+            walk(&format!("{path}{{}}"), values, visit);
         }
     }
     for crd in crds() {
         for version in &crd.spec.versions {
             let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref()).unwrap();
-            walk(&crd.spec.names.kind, schema, &look);
+            walk(&crd.spec.names.kind, schema, &visit);
         }
     }
 }
 
-/// The API server's own business.
+/// metadata is validated by the API server.
 fn is_metadata(path: &str) -> bool {
     path.contains(".metadata")
 }
 
 #[test]
-fn everything_is_bounded() {
+fn all_fields_are_bounded() {
     each_node(|path, schema| {
         let bounded = match schema.type_.as_deref() {
             _ if is_metadata(path) => true,
@@ -45,12 +45,12 @@ fn everything_is_bounded() {
             None => schema.x_kubernetes_int_or_string == Some(true) && schema.max_length.is_some(),
             Some(other) => panic!("{path} has type {other}"),
         };
-        assert!(bounded, "{path} is without bounds");
+        assert!(bounded, "{path} is unbounded");
     });
 }
 
 #[test]
-fn every_field_is_explained_in_sentences() {
+fn all_fields_have_a_description() {
     each_node(|path, schema| {
         if !is_metadata(path) && !path.ends_with(['[', ']', '{', '}']) {
             let description = schema.description.as_deref().unwrap_or_default();
@@ -60,20 +60,20 @@ fn every_field_is_explained_in_sentences() {
 }
 
 #[test]
-fn every_rule_says_what_to_do_and_where() {
+fn all_rules_have_a_message_and_a_field_path() {
     each_node(|path, schema| {
         for rule in schema.x_kubernetes_validations.iter().flatten() {
             let message = rule.message.as_deref().unwrap_or_default();
             assert!(message.len() > 20 && !message.contains('\n') && !message.ends_with('.'), "{path}: {}", rule.rule);
-            let at_the_object = schema.type_.as_deref() == Some("object") && path.matches('.').count() < 2;
-            assert!(!at_the_object || rule.field_path.is_some(), "{path}: {} names no field", rule.rule);
+            let is_top_level = schema.type_.as_deref() == Some("object") && path.matches('.').count() < 2;
+            assert!(!is_top_level || rule.field_path.is_some(), "{path}: {} names no field", rule.rule);
         }
     });
 }
 
 /// See [`crate::rule::amount`].
 #[test]
-fn no_rule_computes_an_amount_from_any_text() {
+fn no_rule_parses_unchecked_quantities() {
     each_node(|path, schema| {
         for rule in schema.x_kubernetes_validations.iter().flatten() {
             for argument in rule.rule.split("quantity(").skip(1) {
@@ -84,9 +84,9 @@ fn no_rule_computes_an_amount_from_any_text() {
     });
 }
 
-/// [`crate::check`] knows these and no others, so that nothing the API server checks goes unchecked there.
+/// [`crate::check`] implements exactly these keywords.
 #[test]
-fn no_keyword_is_used_that_the_checker_does_not_know() {
+fn only_keywords_known_to_the_checker_are_used() {
     const KNOWN: [&str; 21] = [
         "additionalProperties",
         "default",
@@ -119,7 +119,7 @@ fn no_keyword_is_used_that_the_checker_does_not_know() {
 }
 
 #[test]
-fn only_formats_that_kubernetes_knows() {
+fn only_formats_known_to_kubernetes_are_used() {
     each_node(|path, schema| {
         let format = schema.format.as_deref();
         assert!(matches!(format, None | Some("int32" | "int64" | "date-time")), "{path} has format {format:?}");
@@ -127,8 +127,8 @@ fn only_formats_that_kubernetes_knows() {
 }
 
 #[test]
-fn short_names_are_nobody_elses() {
-    // `kubectl api-resources` of Kubernetes itself, as far as it begins like ours.
+fn short_names_do_not_conflict() {
+    // Short names of Kubernetes that are similar to ours.
     let taken = ["ds", "deploy", "svc", "ns"];
     for crd in crds() {
         let names = crd.spec.names;

@@ -1,4 +1,4 @@
-//! Writing quantities, in Kubernetes' canonical form.
+//! Prints quantities in the canonical form of Kubernetes.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.nanos % NANO == 0;
         match self.style {
-            // Below one Ki, and where a fraction is left, binary suffixes cannot say it.
+            // Binary suffixes cannot express values below 1Ki or with a fraction.
             Style::Binary if whole && self.nanos.abs() >= 1024 * NANO => binary(self.nanos / NANO, f),
             Style::Exponent => {
                 decimal(self.nanos, f, |power, f| if power == 0 { Ok(()) } else { write!(f, "e{power}") })
@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_printed_amount_reads_back_and_prints_alike(
+        fn printed_quantity_round_trips(
             text in r"[+-]?[0-9]{1,20}(\.[0-9]{0,12})?([numkMGTPE]|[KMGTPE]i|[eE]-?[0-9]{1,2})?"
         ) {
             let quantity: Quantity = text.parse().unwrap();

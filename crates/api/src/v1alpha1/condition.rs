@@ -1,8 +1,8 @@
-//! Conditions: what is true of an object right now, for people (`kubectl describe`), tools (`kubectl wait`) and the
-//! decisions of the operator.
+//! Conditions: the observed state of an object, for users (`kubectl describe`), tools (`kubectl wait`) and the
+//! operator.
 //!
-//! Types and reasons are closed sets here, but plain text in the API: a newer operator may store one this build does
-//! not know, and an unknown reason must not make an object unreadable.
+//! Types and reasons are enums here but strings in the API: a newer operator may store a value that this version does
+//! not know, which must not make the object invalid.
 
 mod reason;
 
@@ -14,40 +14,40 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use reason::Reason;
 
+use crate::open_enum::{OpenEnum, string_enum};
 use crate::text::Text;
-use crate::word::{Word, words};
 
-/// Shorter than Kubernetes' own limit: a message is one sentence.
-pub type Sentence = Text<1024>;
+/// The message of a condition. The limit is lower than that of Kubernetes, because a message is one or two sentences.
+pub type Message = Text<1024>;
 
-words! {
-    /// What a condition speaks about. A `DevServer` has all of them, the other kinds have Ready.
+string_enum! {
+    /// The type of a condition. A `DevServer` has all of them, the other kinds have Ready.
     pub enum Type {
-        /// The request is complete and allowed. While False nothing else happens, and the message says what to change.
+        /// The request is valid. While it is False the server is not scheduled; the message says what to change.
         Accepted,
-        /// The image is built, or needs no build.
+        /// The image is available. Always True, because builds are not implemented yet.
         ImageReady,
-        /// The home is there: bound, waiting for its first consumer, or ephemeral.
+        /// The home is available: bound, waiting for its first consumer, or ephemeral.
         DiskReady,
-        /// The queue has granted devices and nodes.
+        /// The server is admitted: devices and nodes are assigned.
         Admitted,
         /// All pods of the current run are ready.
         PodsReady,
-        /// The summary: the object can be used as asked. Wait for this one.
+        /// The summary: the object can be used. This is the condition for `kubectl wait`.
         Ready,
-        /// Nobody uses the server, by its own policy; the message says when it will stop.
+        /// The server is idle by its idle policy; the message says when it will be stopped.
         Idle,
-        /// The server's time ends within half an hour.
+        /// The server's lifetime ends within 30 minutes.
         Expiring,
     }
 }
 
-words! {
-    /// Whether it holds.
+string_enum! {
+    /// The status of a condition.
     pub enum Status {
         True,
         False,
-        /// It cannot be known at the moment. It is never read as True or False.
+        /// The state is not known. Never treated as True or False.
         Unknown,
     }
 }
@@ -64,39 +64,40 @@ impl Serialize for Status {
     }
 }
 
-/// What is none of them says nothing, and so it is not known whether the condition holds.
+/// An unknown value is read as Unknown.
 impl<'de> Deserialize<'de> for Status {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Word::deserialize(deserializer)?.known().unwrap_or(Self::Unknown))
+        Ok(OpenEnum::deserialize(deserializer)?.known().unwrap_or(Self::Unknown))
     }
 }
 
-/// As Kubernetes writes it. Its own type keeps five texts for each, and every server has eight of them.
+/// A condition in the format of Kubernetes. The type of k8s-openapi has five strings; every server has eight
+/// conditions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     #[serde(rename = "type")]
-    pub kind: Word<Type>,
+    pub kind: OpenEnum<Type>,
     pub status: Status,
-    pub reason: Word<Reason>,
-    pub message: Sentence,
+    pub reason: OpenEnum<Reason>,
+    pub message: Message,
     pub last_transition_time: Time,
     #[serde(default, deserialize_with = "generation", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<NonZero<i64>>,
 }
 
-/// Nothing has generation 0, but it can be written.
+/// No object has generation 0, but clients can write it.
 fn generation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NonZero<i64>>, D::Error> {
     Ok(Option::<i64>::deserialize(deserializer)?.and_then(NonZero::new))
 }
 
-/// A condition as it is now. Its transition time is `now`; [`set`] keeps the older one if nothing flipped.
+/// Creates a condition. Its transition time is `now`; [`set`] keeps the previous one if the status does not change.
 pub fn new(kind: Type, status: Status, reason: Reason, message: &str, generation: Option<i64>, now: Time) -> Condition {
     Condition {
         kind: kind.into(),
         status,
         reason: reason.into(),
-        message: Sentence::start_of(message),
+        message: Message::truncated(message),
         observed_generation: generation.and_then(NonZero::new),
         last_transition_time: now,
     }
@@ -106,13 +107,13 @@ pub fn find(conditions: &[Condition], kind: Type) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.kind == kind)
 }
 
-/// True, and not merely not False.
-pub fn holds(conditions: &[Condition], kind: Type) -> bool {
+/// Reports whether a condition exists and is True.
+pub fn is_true(conditions: &[Condition], kind: Type) -> bool {
     find(conditions, kind).is_some_and(|condition| condition.status == Status::True)
 }
 
-/// Puts a condition into the list, in the place of its type. The transition time moves only when the status flips, so
-/// the same state written twice is the same list.
+/// Inserts a condition or replaces the one of the same type. The transition time changes only with the status, so
+/// setting the same state twice is a no-op.
 pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
     match conditions.iter_mut().find(|old| old.kind == new.kind) {
         Some(old) => {
@@ -125,7 +126,7 @@ pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) {
     }
 }
 
-/// The schema of a list of conditions, with Kubernetes' own limits on type and reason.
+/// Returns the schema of a list of conditions, with the limits of Kubernetes for type and reason.
 pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -137,35 +138,35 @@ pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
                 "type": {
-                    "description": "What the condition speaks about, such as Ready.",
+                    "description": "Type of the condition, such as Ready.",
                     "type": "string",
                     "maxLength": 316,
                     "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
                 },
                 "status": {
-                    "description": "Whether it holds: True, False, or Unknown when it cannot be known at the moment.",
+                    "description": "Status of the condition: True, False or Unknown.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
-                    "description": "Why, in one word for programs.",
+                    "description": "Programmatic identifier of the reason for the last transition.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 128,
                     "pattern": r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
                 "message": {
-                    "description": "Why, in one sentence for people, and what to do about it.",
+                    "description": "Human-readable details, including what to do.",
                     "type": "string",
                     "maxLength": 1024,
                 },
                 "lastTransitionTime": {
-                    "description": "When the status last changed.",
+                    "description": "Last time the status changed.",
                     "type": "string",
                     "format": "date-time",
                 },
                 "observedGeneration": {
-                    "description": "The generation of the object this condition was computed from.",
+                    "description": "Generation of the object for which the condition was set.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn time_moves_only_when_the_status_flips() {
+    fn transition_time_changes_only_with_the_status() {
         let mut conditions = vec![ready(Status::True, "Up.", 10)];
         set(&mut conditions, ready(Status::True, "Up again.", 20));
         assert_eq!((&conditions[0].message[..], &conditions[0].last_transition_time), ("Up again.", &at(10)));
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_twice_is_setting_once() {
+    fn setting_the_same_condition_twice_is_a_no_op() {
         let mut once = vec![];
         set(&mut once, ready(Status::True, "Up.", 10));
         let mut twice = once.clone();
@@ -209,29 +210,29 @@ mod tests {
     }
 
     #[test]
-    fn unknown_holds_nothing() {
-        let conditions = [ready(Status::Unknown, "The agent does not answer.", 10)];
-        assert!(!holds(&conditions, Type::Ready));
+    fn unknown_is_not_true() {
+        let conditions = [ready(Status::Unknown, "The agent is unreachable.", 10)];
+        assert!(!is_true(&conditions, Type::Ready));
         assert!(find(&conditions, Type::Ready).is_some());
         assert!(find(&conditions, Type::Idle).is_none());
     }
 
-    /// Thousands of servers have eight each, and a list of eight is to take no more than the allocator gives for 640 bytes.
+    /// Thousands of servers have eight conditions each; a list of eight must fit into a 640-byte allocation.
     #[test]
-    fn a_condition_is_small() {
+    fn condition_fits_into_80_bytes() {
         assert!(size_of::<Condition>() <= 80);
     }
 
     #[test]
-    fn what_others_wrote_can_be_read() {
-        let written = r#"{"type":"InOrbit","status":"Perhaps","reason":"Luck","message":"","lastTransitionTime":"2026-01-01T00:00:00Z","observedGeneration":0}"#;
+    fn unknown_values_are_deserialized() {
+        let written = r#"{"type":"NewType","status":"NewStatus","reason":"NewReason","message":"","lastTransitionTime":"2026-01-01T00:00:00Z","observedGeneration":0}"#;
         let condition: Condition = serde_json::from_str(written).unwrap();
         assert_eq!((condition.status, condition.observed_generation), (Status::Unknown, None));
-        assert_eq!((&*condition.kind, &*condition.reason), ("InOrbit", "Luck"));
+        assert_eq!((&*condition.kind, &*condition.reason), ("NewType", "NewReason"));
     }
 
     #[test]
-    fn an_endless_message_is_cut() {
+    fn long_message_is_truncated() {
         assert_eq!(ready(Status::False, &"x".repeat(5000), 0).message.chars().count(), 1024);
     }
 }

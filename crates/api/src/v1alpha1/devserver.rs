@@ -1,4 +1,4 @@
-//! `DevServer`: what a person asks for, and what became of it.
+//! `DevServer`: a development server of one user.
 
 mod access;
 mod env;
@@ -24,7 +24,8 @@ pub use scheduling::{Priority, Scheduling};
 pub use setup::{Repository, Setup};
 pub use status::{
     Admission, Booking, DevServerStatus, Eta, Failure, GrantedLifetime, Hibernation, HibernationCause, Links,
-    Placement, PlannedStart, ServerAccess, ServerPod, StartPromise, TIMELINE_LENGTH, TimelineEntry,
+    Placement, PlannedStart, ServerAccess, ServerPod, StartEstimate, StopCause, Stopping, TIMELINE_LENGTH,
+    TimelineEntry,
 };
 pub use volume::Volume;
 
@@ -32,17 +33,22 @@ use crate::duration::Duration;
 use crate::name::{FlavorName, TeamName};
 use crate::rule;
 
-/// What the owner wants. The operator never writes here.
+/// The maximum of `spec.count`.
+pub const MAX_COUNT: u32 = 128;
+/// The maximum of `spec.nodes`.
+pub const MAX_NODES: u32 = 64;
+
+/// DevServerSpec is the desired state of a DevServer. The operator does not write it.
 ///
-/// Access, lifetime, idleness, priority, preemption and booking can change at any time. Everything that a running
-/// server cannot take on (its size, image, home, volumes, environment, setup, team, node labels) is fixed at creation.
+/// Access, lifetime, idle policy, priority, preemptibility and booking can be changed at any time. All other fields are
+/// immutable.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "odc.dev",
     version = "v1alpha1",
     kind = "DevServer",
-    doc = "A DevServer is a machine for one person: the devices and image they asked for, their home, SSH and editor \
-           access, for as long as they reserved it. It belongs to the user whose namespace it is in.",
+    doc = "DevServer is a development server of one user, with devices, an image, a home directory and SSH access, for a \
+           limited lifetime. It belongs to the user whose namespace it is in.",
     namespaced,
     status = "DevServerStatus",
     derive = "PartialEq",
@@ -52,25 +58,25 @@ use crate::rule;
     selectable = ".spec.flavor",
     printcolumn(
         name = "Phase", type_ = "string", json_path = ".status.phase",
-        description = "Where it is in its life."
+        description = "Phase of the server."
     ),
     printcolumn(
         name = "Flavor", type_ = "string", json_path = ".status.flavor",
-        description = "The flavor it runs on."
+        description = "Flavor of the server."
     ),
-    printcolumn(name = "Count", type_ = "integer", json_path = ".spec.count", description = "Devices on each node."),
+    printcolumn(name = "Count", type_ = "integer", json_path = ".spec.count", description = "Devices per node."),
     printcolumn(
         name = "Queue", type_ = "integer", json_path = ".status.admission.position",
-        description = "Its place in the queue."
+        description = "Position in the queue."
     ),
     printcolumn(
         name = "Node", type_ = "string", json_path = ".status.admission.nodes[0]",
-        description = "The first of its nodes."
+        description = "First assigned node."
     ),
-    // Not of type date: kubectl prints that as an age, and a time to come as <invalid>.
+    // Not of type date, which kubectl prints as an age and for future times as <invalid>.
     printcolumn(
         name = "Expires", type_ = "string", json_path = ".status.expiresAt",
-        description = "When its time ends."
+        description = "Time at which the lifetime ends."
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Team", type_ = "string", json_path = ".spec.team", priority = 1),
@@ -85,100 +91,121 @@ use crate::rule;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = rule::fixed("team"),
-    validation = rule::fixed("flavor"),
-    validation = rule::fixed("count"),
-    validation = rule::fixed("nodes"),
-    validation = rule::fixed("image"),
-    validation = home::fixed_rule(),
-    validation = rule::fixed_list("volumes"),
-    validation = rule::fixed_list("env"),
-    validation = rule::fixed("setup"),
+    validation = rule::immutable("team"),
+    validation = rule::immutable("flavor"),
+    validation = rule::immutable("count"),
+    validation = rule::immutable("nodes"),
+    validation = rule::immutable("image"),
+    validation = home::immutable_rule(),
+    validation = rule::immutable_list("volumes"),
+    validation = rule::immutable_list("env"),
+    validation = rule::immutable("setup"),
     validation = rules::ending(),
-    validation = rules::ephemeral_does_not_hibernate_when_idle(),
-    validation = rules::ephemeral_does_not_hibernate_when_told(),
-    validation = rules::shared_with_a_team(),
+    validation = rules::ephemeral_is_not_hibernated_when_idle(),
+    validation = rules::ephemeral_is_not_hibernated(),
+    validation = rules::team_port_requires_team(),
 )]
 pub struct DevServerSpec {
-    /// The team whose quota and share of the cluster this server uses. The owner must be a member of it. Leave it out
-    /// to use your own quota. It is fixed at creation.
+    /// Team whose quota and fair share the server uses. The owner must be a member. If unset, the server uses the quota
+    /// of the user. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<TeamName>,
 
-    /// The DevServerFlavor, that is the kind of machine; `kubectl get dsf` lists them. Leave it out to get your default
-    /// flavor, or else the cluster's. It is fixed at creation.
+    /// Name of the DevServerFlavor. Defaults to the default flavor of the user, then of the cluster. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<FlavorName>,
 
-    /// How many of the flavor's devices (GPUs) to have on each node. Leave it out to get one, or none where the flavor
-    /// has no devices. The flavor says which counts it offers. It is fixed at creation.
+    /// Number of devices (GPUs) per node. Defaults to 1, or 0 if the flavor has no device. The flavor can restrict the
+    /// counts. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 128))]
+    #[schemars(range(min = 0, max = MAX_COUNT))]
     pub count: Option<u32>,
 
-    /// How many nodes to have. More than one is a gang: all nodes are different, and start, sleep and end as one. It is
-    /// fixed at creation.
+    /// Number of nodes. A server with more than one node is a gang: its pods run on different nodes and are started,
+    /// hibernated and stopped together. Immutable.
     #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 64))]
+    #[schemars(range(min = 1, max = MAX_NODES))]
     pub nodes: u32,
 
-    /// What the server should be doing. Running is the default. Hibernated puts it to sleep: it gives its devices back,
-    /// keeps its home, and its lifetime stands still. Ended stops it for good and cannot be taken back.
+    /// Desired state: Running, Hibernated or Ended. A hibernated server releases its devices and keeps its home; its
+    /// lifetime is paused. Ended is final.
     #[serde(default)]
     pub desired: Desired,
 
-    /// Wakes a server that idleness or a drain put to sleep: any value other than the one of that moment will do, such
-    /// as a new UUID. The gateway writes it when somebody connects.
+    /// Wakes a server that was hibernated after its idle timeout. Any value that differs from
+    /// status.hibernation.observedWake wakes it, such as a new UUID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64), regex(pattern = "^[A-Za-z0-9._:-]*$"))]
     pub wake: Option<String>,
 
-    /// The container image the server runs. Leave it out to get your default image, or else the cluster's. It is fixed
-    /// at creation.
+    /// Container image. Defaults to the default image of the user, then of the cluster. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Box<Image>>,
 
-    /// How long the server may run, such as 8h or 1h30m, counted from the first time it is ready and standing still
-    /// while it hibernates. Raise it to extend the server, lower it to end it sooner. The flavor's limits may cut it.
+    /// Lifetime, such as 8h or 1h30m. It starts when the server is ready for the first time and is paused during
+    /// hibernation. Raise it to extend the server. The flavor can limit it.
     #[serde(default = "eight_hours")]
     #[x_kube(validation = Rule::new("duration(self) > duration('0s') && duration(self) <= duration('2160h')")
-        .message("give a lifetime above zero and up to 2160h (90 days); a server can be extended later"))]
+        .message("lifetime must be above 0s and at most 2160h (90 days); a server can be extended later"))]
     pub lifetime: Duration,
 
-    /// What happens when nobody uses the server.
+    /// Idle policy.
     #[serde(default)]
     pub idle: Idle,
 
-    /// Where the home directory lives. Name exactly one of disk, claim and ephemeral. It is fixed at creation.
+    /// Storage of the home directory. Exactly one of disk, claim and ephemeral must be set. Immutable.
     pub home: Home,
 
-    /// Claims of your namespace to mount besides the home. At the same path, they win over the flavor's own volumes.
-    /// They are fixed at creation.
+    /// Claims in the namespace of the server to mount in addition to the home. They override volumes of the flavor at
+    /// the same path. Immutable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
     pub volumes: Vec<Volume>,
 
-    /// Who gets in, and by which doors. Changes reach a running server within seconds.
+    /// Access to the server. Changes are applied to a running server within seconds.
     #[serde(default)]
     pub access: Access,
 
-    /// Environment variables of every session. They are fixed at creation.
+    /// Environment variables of all sessions. Immutable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub env: Vec<EnvVar>,
 
-    /// What runs when the server starts and stops. It is fixed at creation.
+    /// Scripts that run at start and stop. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<Box<Setup>>,
 
-    /// How the queue treats the server.
+    /// Scheduling options.
     #[serde(default)]
     pub scheduling: Scheduling,
 }
 
-/// What a server should be doing.
+impl DevServerSpec {
+    /// Returns a spec with the defaults of the API.
+    pub fn new(home: Home) -> Self {
+        Self {
+            team: None,
+            flavor: None,
+            count: None,
+            nodes: one(),
+            desired: Desired::default(),
+            wake: None,
+            image: None,
+            lifetime: eight_hours(),
+            idle: Idle::default(),
+            home,
+            volumes: vec![],
+            access: Access::default(),
+            env: vec![],
+            setup: None,
+            scheduling: Scheduling::default(),
+        }
+    }
+}
+
+/// Desired state of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Desired {
     #[default]

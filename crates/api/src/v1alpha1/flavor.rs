@@ -1,13 +1,13 @@
-//! `DevServerFlavor`: a kind of machine the cluster offers.
+//! `DevServerFlavor`: a type of server that the cluster offers.
 
 mod device;
+mod history;
 mod limits;
 mod maintenance;
-mod record;
 mod resources;
 mod status;
 mod toleration;
-mod warm;
+mod warm_pool;
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use device::Device;
+pub use history::{EtaCalibration, FlavorHistory, RuntimeHistogram};
 pub use limits::Limits;
 pub use maintenance::Maintenance;
-pub use record::{KeptPromises, Record, Stays};
 pub use resources::{Per, Resources};
 pub use status::{DevServerFlavorStatus, Schedulable};
 pub use toleration::{Toleration, TolerationEffect, TolerationOperator};
-pub use warm::Warm;
+pub use warm_pool::WarmPool;
 
 use super::Volume;
 use crate::name::{FlavorName, LABEL, ObjectName};
@@ -30,126 +30,123 @@ use crate::price::Price;
 use crate::text::Text;
 use crate::{label, rule};
 
-/// What an administrator offers. A change counts for servers that start after it; running ones keep what they have.
+/// DevServerFlavorSpec is the desired state of a DevServerFlavor. Changes apply to servers that start afterwards.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "odc.dev",
     version = "v1alpha1",
     kind = "DevServerFlavor",
-    doc = "A DevServerFlavor is a kind of machine the cluster offers: which devices, how much CPU and memory come with \
-           them, on which nodes, for how long at most.",
+    doc = "DevServerFlavor is a type of server that the cluster offers: its device, CPU and memory, nodes and limits.",
     status = "DevServerFlavorStatus",
     derive = "PartialEq",
     shortname = "dsf",
     category = "odc",
     printcolumn(
         name = "Device", type_ = "string", json_path = ".spec.device.resource",
-        description = "What it offers besides CPU and memory."
+        description = "Extended resource."
     ),
     printcolumn(
         name = "Per-Node", type_ = "integer", json_path = ".spec.device.perNode",
-        description = "Devices on one node."
+        description = "Devices per node."
     ),
-    printcolumn(name = "Free", type_ = "integer", json_path = ".status.free", description = "Devices nobody uses."),
-    printcolumn(name = "Total", type_ = "integer", json_path = ".status.total", description = "All devices."),
+    printcolumn(name = "Free", type_ = "integer", json_path = ".status.free", description = "Free devices."),
+    printcolumn(name = "Total", type_ = "integer", json_path = ".status.total", description = "Total devices."),
     printcolumn(
         name = "Queue", type_ = "integer", json_path = ".status.queueLength",
-        description = "Servers that wait."
+        description = "Pending servers."
     ),
     printcolumn(
         name = "Schedulable", type_ = "string", json_path = ".status.schedulable",
-        description = "Whether one more server would start now."
+        description = "Whether a server would start now."
     ),
     printcolumn(
         name = "Default", type_ = "boolean", json_path = ".spec.default",
-        description = "Taken by servers that name no flavor."
+        description = "Whether this is the default flavor."
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Display", type_ = "string", json_path = ".spec.displayName", priority = 1),
     printcolumn(
         name = "Block", type_ = "integer", json_path = ".status.largestBlock", priority = 1,
-        description = "The most devices free on one node."
+        description = "Largest number of free devices on one node."
     ),
     printcolumn(name = "Maintenance", type_ = "string", json_path = ".spec.maintenance.message", priority = 1),
     validation = rule::name(
         LABEL,
-        FlavorName::LONGEST,
-        "a flavor's name becomes a label: use at most 63 small letters, digits and '-', \
-         and neither begin nor end with '-'",
+        FlavorName::MAX_LENGTH,
+        "the name of a flavor must be a DNS label: at most 63 lower case letters, digits and '-', \
+         starting and ending with a letter or digit",
     ),
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.resources.per != 'Device' || has(self.device)")
     .message(
-        "resources can be given per Device only where the flavor has a device: \
-         name one, or set resources.per to Server",
+        "resources.per: Device requires a device; \
+         set device, or set resources.per to Server",
     )
     .field_path(".resources.per"))]
 pub struct DevServerFlavorSpec {
-    /// What to show to people, such as NVIDIA H100 80 GB.
+    /// Name for display, such as NVIDIA H100 80 GB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<Text<128>>,
 
-    /// The device (GPU) the flavor offers. Leave it out for a flavor of CPU and memory only.
+    /// Device (GPU) of the flavor. If unset, the flavor offers only CPU and memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
 
-    /// How much CPU and memory a server gets.
+    /// CPU and memory of a server.
     pub resources: Resources,
 
-    /// Labels a node must have to be of this flavor.
+    /// Labels of the nodes of the flavor.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "label::map_schema")]
     #[x_kube(validation = rule::label_keys())]
     pub node_selector: BTreeMap<String, String>,
 
-    /// Taints of such nodes that servers may ignore.
+    /// Tolerations of the pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub tolerations: Vec<Toleration>,
 
-    /// The RuntimeClass of the pods. Leave it out for the cluster's default.
+    /// RuntimeClass of the pods. Defaults to that of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class: Option<ObjectName>,
 
-    /// What people may do inside. Restricted servers run as a plain user under the Pod Security level restricted. Sudo
-    /// servers let their owner be root inside the container, under the level baseline, so that packages can be
-    /// installed.
+    /// Privilege in the container. Restricted runs as an unprivileged user under the Pod Security level restricted.
+    /// Sudo allows the user to become root in the container, under the level baseline.
     #[serde(default)]
     pub privilege: Privilege,
 
-    /// The Secret with the login for image registries, which the administrator puts into the users' namespaces. A
-    /// server's own pull secret is used besides it.
+    /// Name of a Secret with registry credentials in the users' namespaces. It is used in addition to image.pullSecret
+    /// of a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_secret: Option<ObjectName>,
 
-    /// Claims of the server's own namespace that every server of the flavor mounts. A server's volume at the same path
-    /// wins.
+    /// Claims in the namespace of the server that all servers of the flavor mount. A volume of the server at the same
+    /// path overrides them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
     pub volumes: Vec<Volume>,
 
-    /// How long servers may run. A request for more is cut to this, and the server's owner is told.
+    /// Limits of the lifetime. Longer requests are reduced to the limit.
     #[serde(default)]
     pub limits: Limits,
 
-    /// What one device costs in an hour, in the cluster's currency, such as 2.50; for a flavor without devices, what
-    /// one server costs. Leave it out where nobody counts.
+    /// Price of one device per hour, such as 2.50, or of one server for a flavor without a device. Only displayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_device_hour: Option<Price>,
 
-    /// Servers that name no flavor get this one. Only one flavor may be the default.
+    /// Whether this is the default flavor. Only one flavor can be the default.
     #[serde(default)]
     pub default: bool,
 
-    /// Take the flavor out of service: no new server starts on it. Leave it out to be in service.
+    /// Maintenance state. While it is set, no server of the flavor is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
 
-    /// The node label that all nodes of a gang must agree on, such as topology.kubernetes.io/zone. Leave it out to let
-    /// gangs span the cluster.
+    /// Node label whose value must be equal for all nodes of a gang, such as topology.kubernetes.io/zone. If unset, a
+    /// gang can use any nodes of the flavor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 317),
@@ -157,17 +154,16 @@ pub struct DevServerFlavorSpec {
     )]
     pub gang_topology_key: Option<String>,
 
-    /// Servers kept started for whoever comes next. Leave it out for none.
+    /// Pool of started servers. Reserved; not implemented yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warm: Option<Warm>,
+    pub warm_pool: Option<WarmPool>,
 
-    /// The nodes can be taken away at any time by whoever rents them out. People are told before they choose the
-    /// flavor.
+    /// Whether the nodes are spot instances that can be reclaimed at any time. Only displayed.
     #[serde(default)]
     pub spot: bool,
 }
 
-/// What people may do inside their servers.
+/// Privilege in the container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Privilege {
     #[default]

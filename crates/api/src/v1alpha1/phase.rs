@@ -1,4 +1,4 @@
-//! The states of a `DevServer` and which may follow which.
+//! The phases of a `DevServer` and their transitions.
 //!
 //! ```text
 //! Pending ─► Building ─► Queued ─► Starting ─► Running ─┬─► Hibernating ─► Hibernated ─► Queued …
@@ -6,75 +6,75 @@
 //!    └───────────┴──────────┴─────────┴─────────────────┴─► Failed
 //! ```
 //!
-//! Not drawn: an image that needs no build goes from Pending to Queued; what has no pod ends without Stopping; a server
-//! that lost its node, its pod or its place, or is woken while it falls asleep, goes back to Queued or Starting; whoever
-//! asks for hibernation before the start gets it without Hibernating; a server can be stopped or put to sleep while it
-//! starts, and be stopped while it sleeps or falls asleep; what goes wrong while it stops is a failure.
+//! Not shown: without a build, Pending is followed by Queued. A server without pods ends without Stopping. A server
+//! that lost its node, pod or admission, or is woken while hibernating, returns to Queued or Starting. Hibernation
+//! before the start skips Hibernating. A starting server can be stopped or hibernated, and a hibernating or hibernated
+//! one can be stopped. An error while stopping leads to Failed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::word::words;
+use crate::open_enum::string_enum;
 
-words! {
-    /// Where a server is in its life. It is for people and for printing; decisions use conditions.
+string_enum! {
+    /// The phase of a server, for users. Programs should use the conditions.
     #[derive(Serialize, Deserialize, JsonSchema)]
     pub enum Phase {
-        /// Seen, not yet checked or not yet acceptable; the condition Accepted says what is missing.
+        /// Not validated yet, or invalid; see the condition Accepted.
         Pending,
-        /// Its image is being built. The place in the queue already counts.
+        /// Reserved; not implemented yet.
         Building,
-        /// Waits for devices, quota or its booked time; `status.admission` says for what, and until when.
+        /// Waiting for devices, quota or the start of the booking; see `status.admission`.
         Queued,
-        /// Has its devices. Its pods are being created, images pulled, disks attached.
+        /// Admitted. Pods are being created, images pulled, volumes attached.
         Starting,
-        /// Ready to be used; its lifetime runs.
+        /// Ready; the lifetime is running.
         Running,
-        /// Being put to sleep in order: preStop, pods gone, devices given back, restore point.
+        /// Being hibernated: preStop runs, then the pods are deleted and the devices released.
         Hibernating,
-        /// Asleep. Its disk is kept, it holds no devices, and its lifetime stands still.
+        /// Hibernated. The home is kept, no devices are held, and the lifetime is paused.
         Hibernated,
-        /// Being ended in order, as when hibernating.
+        /// Being stopped for good, as in Hibernating.
         Stopping,
-        /// Final: its lifetime was used up.
+        /// Final: the lifetime ended.
         Expired,
-        /// Final: its owner or an administrator ended it, nobody used it, or it waited too long for its first start.
+        /// Final: ended by spec.desired or the idle policy, or queued too long for the first start.
         Cancelled,
-        /// Final: it could not go on; `status.lastFailure` says why and what to do.
+        /// Final: failed; see `status.lastFailure`.
         Failed,
     }
 }
 
 impl Phase {
-    /// Nothing follows. The API server refuses any change of spec or phase from here on.
-    pub const fn terminal(self) -> bool {
+    /// Reports whether the phase is final. The rules of the CRD (`devserver::rules`) then reject all
+    /// changes of spec and phase.
+    pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Expired | Self::Cancelled | Self::Failed)
     }
 
-    /// Whether a server seen in `previous` may be seen in this phase next.
+    /// Reports whether this phase may be observed after `previous`.
     ///
-    /// Staying where one is is no step. Short phases are not written (a write costs more than it tells), so any number
-    /// of passing ones may lie between.
+    /// Transient phases may be skipped, because short ones are not written.
     pub fn may_follow(self, previous: Self) -> bool {
         let mut reached = [previous; Self::ALL.len()];
-        let mut known = 1;
+        let mut count = 1;
         let mut next = 0;
-        while let Some(from) = reached[..known].get(next).copied() {
+        while let Some(from) = reached[..count].get(next).copied() {
             next += 1;
             for to in from.successors() {
                 if *to == self {
                     return true;
                 }
-                if to.passing() && !reached[..known].contains(to) {
-                    reached[known] = *to;
-                    known += 1;
+                if to.is_transient() && !reached[..count].contains(to) {
+                    reached[count] = *to;
+                    count += 1;
                 }
             }
         }
         false
     }
 
-    /// The phases that directly follow.
+    /// Returns the phases that can follow directly.
     pub const fn successors(self) -> &'static [Self] {
         use Phase::{
             Building, Cancelled, Expired, Failed, Hibernated, Hibernating, Pending, Queued, Running, Starting, Stopping,
@@ -92,8 +92,8 @@ impl Phase {
         }
     }
 
-    /// Left by itself, often within a second.
-    const fn passing(self) -> bool {
+    /// Reports whether the phase is usually left within seconds.
+    const fn is_transient(self) -> bool {
         matches!(self, Self::Building | Self::Queued | Self::Starting | Self::Hibernating | Self::Stopping)
     }
 }
@@ -103,27 +103,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terminal_phases_absorb() {
+    fn terminal_phases_have_no_successor() {
         for from in Phase::ALL {
             let followed = Phase::ALL.iter().any(|to| to.may_follow(*from));
-            assert_eq!(followed, !from.terminal(), "{from}");
-            assert_eq!(from.successors().is_empty(), from.terminal(), "{from}");
+            assert_eq!(followed, !from.is_terminal(), "{from}");
+            assert_eq!(from.successors().is_empty(), from.is_terminal(), "{from}");
         }
     }
 
     #[test]
-    fn every_phase_is_reached_and_every_live_one_can_end() {
+    fn all_phases_are_reachable_and_can_be_cancelled() {
         for phase in Phase::ALL {
             assert!(
                 *phase == Phase::Pending || Phase::ALL.iter().any(|from| from.successors().contains(phase)),
                 "{phase}"
             );
-            assert!(phase.terminal() || Phase::Cancelled.may_follow(*phase), "{phase}");
+            assert!(phase.is_terminal() || Phase::Cancelled.may_follow(*phase), "{phase}");
         }
     }
 
     #[test]
-    fn passing_phases_may_be_skipped() {
+    fn transient_phases_may_be_skipped() {
         for (from, to) in [
             (Phase::Pending, Phase::Running),
             (Phase::Hibernated, Phase::Running),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_back_to_the_beginning() {
+    fn pending_and_building_are_not_entered_again() {
         for from in Phase::ALL {
             assert!(!Phase::Pending.may_follow(*from), "{from} to Pending");
             assert_eq!(Phase::Building.may_follow(*from), *from == Phase::Pending, "{from} to Building");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn expiry_is_always_a_stop_in_order() {
+    fn expired_follows_only_stopping() {
         for from in Phase::ALL {
             assert_eq!(from.successors().contains(&Phase::Expired), *from == Phase::Stopping, "{from}");
         }

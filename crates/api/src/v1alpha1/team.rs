@@ -1,4 +1,4 @@
-//! `Team`: people who share a quota and a part of the cluster.
+//! `Team`: users who share a quota and a fair share.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
@@ -8,63 +8,63 @@ use crate::name::{LABEL, TeamName, UserName};
 use crate::rule;
 use crate::text::Text;
 
-/// What an administrator decided about a team.
+/// TeamSpec is the desired state of a Team.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "odc.dev",
     version = "v1alpha1",
     kind = "Team",
-    doc = "A Team is a group of users who share a quota and a fair part of the cluster.",
+    doc = "Team is a group of users who share a quota and a fair share of the cluster.",
     status = "TeamStatus",
     derive = "PartialEq",
     category = "odc",
     printcolumn(
         name = "Weight", type_ = "integer", json_path = ".spec.weight",
-        description = "Its part of the cluster."
+        description = "Weight in fair sharing."
     ),
     printcolumn(
         name = "Devices", type_ = "integer", json_path = ".spec.quota.devices",
-        description = "How many devices it may hold."
+        description = "Device quota."
     ),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Display", type_ = "string", json_path = ".spec.displayName", priority = 1),
     validation = rule::name(
         LABEL,
-        TeamName::LONGEST,
-        "a team's name becomes a label: use at most 63 small letters, digits and '-', \
-         and neither begin nor end with '-'",
+        TeamName::MAX_LENGTH,
+        "the name of a team must be a DNS label: at most 63 lower case letters, digits and '-', \
+         starting and ending with a letter or digit",
     ),
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TeamSpec {
-    /// What to show to people.
+    /// Name for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<Text<128>>,
 
-    /// The members, by their DevServerUser's name. This list alone decides who may use the team.
+    /// Names of the DevServerUsers that are members of the team. Only members can use the team.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub members: Vec<UserName>,
 
-    /// What the team's servers may hold together. It counts besides the members' own quotas.
+    /// Quota of all servers of the team. The quotas of the members apply in addition.
     #[serde(default)]
     pub quota: Quota,
 
-    /// The team's part of the cluster relative to other teams, when there is not enough for all.
+    /// Weight of the team in fair sharing, relative to other teams.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1000))]
     pub weight: u32,
 
-    /// How many devices above its quota the team may borrow while nobody else needs them, in all and of each flavor. Leave
-    /// it out for as many as are idle; 0 is nothing at all, CPU and memory included, which have no limit of their own. Only
-    /// preemptible servers borrow.
+    /// Maximum number of devices that the team can borrow beyond its quota, in total and per flavor. Unlimited if
+    /// unset; 0 disables borrowing, also of CPU and memory, which have no limit of their own. Only preemptible servers
+    /// can borrow quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000))]
-    pub borrow_limit: Option<u32>,
+    pub borrowing_limit: Option<u32>,
 
-    /// How urgent the team's requests are.
+    /// Priorities of the team's servers.
     #[serde(default)]
     pub priority: TeamPriority,
 }
@@ -72,13 +72,13 @@ pub struct TeamSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.default == 'Low' || self.default == self.ceiling || self.ceiling == 'High'")
-    .message("the default priority is above the ceiling: raise the ceiling or lower the default"))]
+    .message("default must not be above ceiling; raise ceiling or lower default"))]
 pub struct TeamPriority {
-    /// What a server gets that names no priority: Low, Normal or High.
+    /// Priority of servers that do not set one: Low, Normal or High.
     #[serde(default)]
     pub default: Priority,
 
-    /// The most a member may ask for: Low, Normal or High.
+    /// Highest priority that members can request: Low, Normal or High.
     #[serde(default)]
     pub ceiling: Priority,
 }
@@ -89,21 +89,21 @@ impl Default for TeamPriority {
     }
 }
 
-/// What the operator knows about a team.
+/// TeamStatus is the observed state of a Team.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TeamStatus {
-    /// The generation of the spec this status speaks about.
+    /// Generation of the spec that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// What is true right now: Ready.
+    /// Conditions of the team: Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::schema")]
     pub conditions: Vec<condition::Condition>,
 
-    /// What the team used lately, for its fair share. Only the scheduler writes it.
+    /// Decayed usage of the team, for fair sharing. Written by the scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }

@@ -1,4 +1,4 @@
-//! `DevServerUser`: a person, and what they may do.
+//! `DevServerUser`: a user and their permissions.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -10,22 +10,23 @@ use crate::rule;
 use crate::ssh_key::PublicKey;
 use crate::text::Text;
 
-/// What an administrator decided about a person.
+/// DevServerUserSpec is the desired state of a DevServerUser.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[kube(
     group = "odc.dev",
     version = "v1alpha1",
     kind = "DevServerUser",
-    doc = "A DevServerUser is a person. The operator gives each a namespace dev-<name> with the rights to run \
-           servers in it. Deleting a user takes the rights and the servers away; data stays until somebody deletes it.",
+    doc = "DevServerUser is a user of ODC. The operator creates the namespace dev-<name> for each user and grants \
+           the permissions to run servers in it. When a user is deleted, the permissions and servers are deleted, \
+           and the namespace when it contains no claims; volumes are never deleted.",
     status = "DevServerUserStatus",
     derive = "PartialEq",
     shortname = "dsu",
     category = "odc",
-    printcolumn(name = "Role", type_ = "string", json_path = ".spec.role", description = "What the user may do."),
+    printcolumn(name = "Role", type_ = "string", json_path = ".spec.role", description = "Role of the user."),
     printcolumn(
         name = "Namespace", type_ = "string", json_path = ".status.namespace",
-        description = "Where the user's servers are."
+        description = "Namespace of the user."
     ),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -33,55 +34,55 @@ use crate::text::Text;
     printcolumn(name = "GitHub", type_ = "string", json_path = ".spec.github", priority = 1),
     validation = rule::name(
         LABEL,
-        UserName::LONGEST,
-        "a user's name becomes the namespace dev-<name>: use at most 59 small letters, digits and '-', \
-         and neither begin nor end with '-'",
+        UserName::MAX_LENGTH,
+        "the name of a user must be a DNS label, because the namespace is dev-<name>: at most 59 lower case letters, \
+         digits and '-', starting and ending with a letter or digit",
     ),
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DevServerUserSpec {
-    /// What to show to people.
+    /// Name for display.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<Text<128>>,
 
-    /// Who the user is to login providers. Somebody who proves one of these is this user; e-mail addresses never count.
+    /// Identities of the user at login providers. Reserved; not implemented yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["issuer".into(), "subject".into()]))]
     pub identities: Vec<Identity>,
 
-    /// SSH public keys that may log in to all of the user's servers. Each is the one line of an ed25519 .pub file.
+    /// SSH public keys that can log in to all servers of the user, each as the line of an ed25519 .pub file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub keys: Vec<PublicKey>,
 
-    /// The user's login name at GitHub, whose public ed25519 keys are accepted too.
+    /// Login name of the user at GitHub. Reserved; not implemented yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 39), regex(pattern = "^[A-Za-z0-9](-?[A-Za-z0-9])*$"))]
     pub github: Option<String>,
 
-    /// What the user's servers may hold together.
+    /// Quota of all servers of the user.
     #[serde(default)]
     pub quota: Quota,
 
-    /// The user's part of the cluster relative to others of the same team, or to others without one, when there is not
-    /// enough for all.
+    /// Weight of the user in fair sharing, relative to other users of the same team or, without a team, to other users
+    /// without a team.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1000))]
     pub weight: u32,
 
-    /// The most urgent the user's requests may be: Low, Normal or High. Leave it out for what the team allows, or Normal
-    /// without a team. In a team the lower of both ceilings counts.
+    /// Highest priority that the user can request: Low, Normal or High. Defaults to the ceiling of the team, or Normal
+    /// without a team. In a team the lower of both ceilings applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_ceiling: Option<Priority>,
 
-    /// What a server gets that leaves it open.
+    /// Defaults for the servers of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Defaults>,
 
-    /// What the user may do. User runs servers of their own. Admin also manages everybody's. Auditor reads everything
-    /// and changes nothing.
+    /// Role of the user. User can run servers in their own namespace. Auditor removes the user's access to their own
+    /// namespace; its read-only role is not implemented yet. Admin equals User.
     #[serde(default)]
     pub role: Role,
 }
@@ -93,11 +94,11 @@ fn one() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
-    /// The login provider, by its address, such as https://login.example.org.
+    /// URL of the login provider, such as https://login.example.org.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^https://[^\s]+$"))]
     pub issuer: String,
 
-    /// The user's unchanging id there.
+    /// Subject of the user at the provider.
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[^\s]+$"))]
     pub subject: String,
 }
@@ -105,11 +106,11 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Defaults {
-    /// The flavor of servers that name none.
+    /// Flavor of servers that do not set one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<FlavorName>,
 
-    /// The image of servers that name none.
+    /// Image of servers that do not set one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$"))]
     pub image: Option<String>,
@@ -123,31 +124,31 @@ pub enum Role {
     Auditor,
 }
 
-/// What the operator made for a person.
+/// DevServerUserStatus is the observed state of a DevServerUser.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DevServerUserStatus {
-    /// The generation of the spec this status speaks about.
+    /// Generation of the spec that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// What is true right now: Ready.
+    /// Conditions of the user: Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::schema")]
     pub conditions: Vec<condition::Condition>,
 
-    /// The user's namespace.
+    /// Namespace of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Text<63>>,
 
-    /// The teams the user is a member of, by what the teams say.
+    /// Teams that list the user as member.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub teams: Vec<TeamName>,
 
-    /// What the user used lately, for their fair share. Only the scheduler writes it.
+    /// Decayed usage of the user, for fair sharing. Written by the scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }

@@ -1,4 +1,4 @@
-//! Any message there can be.
+//! Strategies for arbitrary messages.
 
 use proptest::option::of;
 use proptest::prelude::*;
@@ -10,20 +10,20 @@ pub fn one_of_each() -> Vec<Request> {
     vec![
         Request::Signals,
         Request::SetDeadline { remaining_seconds: None, idle: None },
-        Request::Notify { about: About::Message, text: None },
+        Request::Notify { kind: NoticeKind::Message, text: None },
         Request::SetAccess(Access::default()),
         Request::Jupyter { on: true },
         Request::Quiesce { within_seconds: 0 },
         Request::Stats,
-        Request::TellIdle { verdict: Text::default() },
+        Request::SetIdleStatus { status: Text::default() },
         Request::KeepAlive { seconds: 0, reason: None },
-        Request::Heartbeat { source: None },
+        Request::Heartbeat,
         Request::Status,
     ]
 }
 
 /// Boxed, because the value trees of so many nested strategies would not fit on a test's stack.
-fn bounded<const MOST: usize>() -> BoxedStrategy<Bounded<MOST>> {
+fn bounded<const MAX_BYTES: usize>() -> BoxedStrategy<Bounded<MAX_BYTES>> {
     prop_oneof!["\\PC{0,40}", any::<String>(), "[a\"\\\\\n\t]{0,300}"].prop_map(Bounded::from).boxed()
 }
 
@@ -31,8 +31,8 @@ fn action() -> impl Strategy<Value = IdleAction> {
     prop::sample::select(vec![IdleAction::Hibernate, IdleAction::End, IdleAction::None])
 }
 
-fn idle() -> impl Strategy<Value = IdleTerms> {
-    (any::<u64>(), action()).prop_map(|(limit_seconds, action)| IdleTerms { limit_seconds, action })
+fn idle() -> impl Strategy<Value = IdlePolicy> {
+    (any::<u64>(), action()).prop_map(|(limit_seconds, action)| IdlePolicy { limit_seconds, action })
 }
 
 fn access() -> impl Strategy<Value = Access> {
@@ -41,23 +41,22 @@ fn access() -> impl Strategy<Value = Access> {
 }
 
 pub fn request() -> impl Strategy<Value = Request> {
-    let about = prop::sample::select(vec![About::Idle, About::Message]);
+    let kind = prop::sample::select(vec![NoticeKind::Idle, NoticeKind::Message]);
     prop_oneof![
-        prop::sample::select(vec![Request::Signals, Request::Stats, Request::Status]),
+        prop::sample::select(vec![Request::Signals, Request::Stats, Request::Heartbeat, Request::Status]),
         (of(any::<u64>()), of(idle()))
             .prop_map(|(remaining_seconds, idle)| Request::SetDeadline { remaining_seconds, idle }),
-        (about, of(bounded())).prop_map(|(about, text)| Request::Notify { about, text }),
+        (kind, of(bounded())).prop_map(|(kind, text)| Request::Notify { kind, text }),
         access().prop_map(Request::SetAccess),
         any::<bool>().prop_map(|on| Request::Jupyter { on }),
         any::<u64>().prop_map(|within_seconds| Request::Quiesce { within_seconds }),
-        bounded().prop_map(|verdict| Request::TellIdle { verdict }),
+        bounded().prop_map(|status| Request::SetIdleStatus { status }),
         (any::<u64>(), of(bounded())).prop_map(|(seconds, reason)| Request::KeepAlive { seconds, reason }),
-        of(bounded()).prop_map(|source| Request::Heartbeat { source }),
     ]
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
-    of(any::<u64>()).prop_map(|last_seen_seconds_ago| Seen { last_seen_seconds_ago })
+fn seen() -> impl Strategy<Value = LastSeen> {
+    of(any::<u64>()).prop_map(|last_seen_seconds_ago| LastSeen { last_seen_seconds_ago })
 }
 
 fn tree() -> impl Strategy<Value = BusyTree> {
@@ -97,7 +96,7 @@ fn forwarded() -> impl Strategy<Value = Forwarded> {
 
 fn signals() -> BoxedStrategy<Signals> {
     let ids = (bounded(), bounded(), any::<u64>(), any::<u64>());
-    let people = (any::<u32>(), of(any::<u64>()), seen(), seen(), seen(), seen());
+    let activity = (any::<u32>(), of(any::<u64>()), seen(), seen(), seen(), seen());
     let keep_alive =
         (any::<u64>(), of(bounded())).prop_map(|(remaining_seconds, reason)| KeepAlive { remaining_seconds, reason });
     let machine = (
@@ -107,14 +106,14 @@ fn signals() -> BoxedStrategy<Signals> {
         of(jupyter_signal()),
         of(keep_alive),
     );
-    (ids.boxed(), people.boxed(), machine.boxed())
-        .prop_map(|(ids, people, machine)| {
-            let (agent_boot, container_boot, up_seconds, oom_kills) = ids;
-            let (open, last_seen_seconds_ago, terminal_input, terminal_output, transfer, heartbeat) = people;
+    (ids.boxed(), activity.boxed(), machine.boxed())
+        .prop_map(|(ids, activity, machine)| {
+            let (agent_boot_id, container_boot_id, up_seconds, oom_kills) = ids;
+            let (open, last_seen_seconds_ago, terminal_input, terminal_output, transfer, heartbeat) = activity;
             let (forwarded, (sessions, entrypoint, others), gpu, jupyter, keep_alive) = machine;
             Signals {
-                agent_boot,
-                container_boot,
+                agent_boot_id,
+                container_boot_id,
                 up_seconds,
                 sessions: Sessions { open, last_seen_seconds_ago },
                 terminal_input,
@@ -153,13 +152,13 @@ fn quiesced() -> impl Strategy<Value = Quiesced> {
         (any::<i32>(), bounded()).prop_map(|(code, reason)| Outcome::NotStarted { code, reason }),
     ];
     (of(outcome), of(bounded()), any::<bool>(), of(bounded()), of(bounded()), any::<bool>()).prop_map(
-        |(pre_stop, pre_stop_log, synced, not_synced, listing, listing_cut)| Quiesced {
+        |(pre_stop, pre_stop_log, synced, sync_error, listing, listing_truncated)| Quiesced {
             pre_stop,
             pre_stop_log,
             synced,
-            not_synced,
+            sync_error,
             listing,
-            listing_cut,
+            listing_truncated,
         },
     )
 }
@@ -183,15 +182,15 @@ fn status() -> BoxedStrategy<Status> {
     (names, times, prop::collection::vec(bounded(), 0..3), jupyter(), signals())
         .prop_map(|(names, times, notices, jupyter, signals)| {
             let (server, owner, flavor) = names;
-            let (remaining_seconds, idle, verdict, verdict_seconds_ago) = times;
+            let (remaining_seconds, idle, idle_status, idle_status_seconds_ago) = times;
             Status {
                 server,
                 owner,
                 flavor,
                 remaining_seconds,
                 idle,
-                verdict,
-                verdict_seconds_ago,
+                idle_status,
+                idle_status_seconds_ago,
                 notices,
                 jupyter,
                 signals,
@@ -204,7 +203,7 @@ pub fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         Just(Reply::Done),
         bounded().prop_map(|reason| Reply::Refused { reason }),
-        prop::collection::vec(bounded(), 0..3).prop_map(|unusable| Reply::AccessSet { unusable }),
+        prop::collection::vec(bounded(), 0..3).prop_map(|invalid| Reply::AccessSet { invalid }),
         signals().prop_map(|signals| Reply::Signals(Box::new(signals))),
         jupyter().prop_map(Reply::Jupyter),
         quiesced().prop_map(|quiesced| Reply::Quiesced(Box::new(quiesced))),

@@ -1,19 +1,17 @@
-//! The objects of a server, one file each. They are made from what was checked, never from the raw request.
+//! The objects of a server, one file each. They are built from the validated request only.
 
 pub mod container;
 mod env;
 mod gang;
 mod pod;
-#[cfg(test)]
-mod pod_security;
 mod secret;
 mod security;
 mod service;
 pub mod size;
 mod volume;
 
-pub use pod::{Placement, pod};
-pub use secret::{Keys, allowed_keys, secret};
+pub use pod::{PodAssignment, pod};
+pub use secret::{HOST_PUBLIC_KEY, allowed_keys, key_names, secret};
 pub use service::service;
 
 use std::collections::BTreeMap;
@@ -23,25 +21,25 @@ use odc_api::{annotation, label};
 
 use super::validate::Valid;
 
-/// The init container that brings the agent into the pod.
+/// The init container that installs the agent into the pod.
 pub const AGENT: &str = "odc-agent";
-/// The init container that writes the user's entries.
+/// The init container that writes the user's passwd and group entries.
 const PREPARE: &str = "odc-accounts";
-/// The server itself.
+/// The main container.
 const MAIN: &str = "dev";
-/// Where the agent lies in every container of the server.
+/// The path of the agent in all containers of the server.
 const AGENT_PATH: &str = "/odc/bin/odc-agent";
 
 pub fn is_agent(container: &str) -> bool {
     container == AGENT
 }
 
-/// The Secret of a server.
+/// Returns the name of the server's Secret.
 pub fn secret_name(server: &str) -> String {
     format!("{server}-keys")
 }
 
-/// What everything made for a server is labelled with.
+/// Labels of all objects of a server.
 fn labels(valid: &Valid<'_>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         (label::SERVER, valid.name.as_str()),
@@ -51,7 +49,7 @@ fn labels(valid: &Valid<'_>) -> BTreeMap<String, String> {
         (label::INSTANCE, valid.name.as_str()),
         (label::COMPONENT, "devserver"),
         (label::PART_OF, "odc"),
-        (label::MANAGED_BY, "odc-operator"),
+        (label::MANAGED_BY, label::OPERATOR),
     ]);
     if let Some(team) = &valid.server.spec.team {
         labels.insert(label::TEAM, team.as_str());
@@ -70,15 +68,15 @@ fn metadata(valid: &Valid<'_>, name: String) -> ObjectMeta {
     }
 }
 
-/// Text as Kubernetes gives it to a container: it reads `$(X)` as a variable and `$$` as a dollar sign.
+/// Escapes text for `command` and `env` fields, where Kubernetes expands `$(X)` and replaces `$$` by `$`.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
 
-/// Makes an object go with its server.
+/// Returns the owner reference by which objects are garbage collected with their server.
 pub fn owner_reference(server: &str, uid: &str) -> OwnerReference {
     OwnerReference {
-        api_version: "odc.dev/v1alpha1".into(),
+        api_version: odc_api::API_VERSION.into(),
         kind: "DevServer".into(),
         name: server.to_owned(),
         uid: uid.to_owned(),

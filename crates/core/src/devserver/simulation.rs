@@ -1,6 +1,6 @@
-//! A cluster on paper: one server with its pods, Secret and Service, a few nodes with their kubelets, the queue, the
-//! operator and a clock. Everything that can happen is a method, every write of ours is a point where the operator may
-//! die, and what must never happen is checked at every step.
+//! A simulated cluster: one server with its pods, Secret and Service, a few nodes with their kubelets, the scheduler, the
+//! operator and a clock. External events are methods, the operator may crash after each of its writes, and invariants are
+//! checked at each step.
 
 mod agent;
 mod api;
@@ -9,10 +9,10 @@ mod kubelet;
 mod observer;
 mod operator;
 mod property;
-mod queue;
 mod race;
+mod scenario;
+mod scheduler;
 mod script;
-mod story;
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ use odc_api::v1alpha1::{DevServer, DevServerStatus, Phase};
 use serde_json::Value;
 
 use super::fixtures::{self, Request, at};
-use crate::seen::{self, Node};
+use crate::cluster::{self, Node};
+use crate::plan::Write;
 use agent::Agents;
 use api::Fault;
 use observer::Observer;
@@ -31,9 +32,9 @@ use script::Event;
 #[derive(Clone)]
 struct Cluster {
     now: Timestamp,
-    /// The stored server, and what it is checked against.
+    /// The stored server, and the objects it is validated against.
     request: Request,
-    /// Of the stored server.
+    /// The resource version of the stored server.
     version: u64,
     deleted: bool,
     machines: Vec<Machine>,
@@ -41,46 +42,46 @@ struct Cluster {
     processes: Vec<Process>,
     secret: Option<Secret>,
     service: Option<Value>,
-    /// What a kubelet says that tries to pull the server's image, if it cannot.
-    image_trouble: Option<&'static str>,
-    /// What a registry says that is asked for the image's entrypoint.
+    /// The error of pulling the server's image.
+    image_error: Option<&'static str>,
+    /// The answer of the registry about the image's entrypoint.
     entrypoint: Result<Vec<String>, String>,
-    /// Absent where none can be asked.
+    /// Absent if agents cannot be reached.
     agents: Option<Agents>,
     operator: Operator,
     observer: Observer,
-    /// Our writes so far, refused ones included.
+    /// The number of writes of the operator, including rejected ones.
     writes: usize,
     fault: Option<(usize, Fault)>,
-    /// What somebody else does right before our write of that number.
-    between: Option<(usize, Event)>,
-    /// How everything was when the writes that are being made were decided.
-    decided_on: Option<Box<Cluster>>,
-    /// Whether the queue is faster than the driver.
-    queue_first: bool,
-    numbers: u64,
+    /// An external event right before the write of that number.
+    interleaved: Option<(usize, Event)>,
+    /// The cluster at the time of the current plan.
+    planned_on: Option<Box<Cluster>>,
+    /// Whether the scheduler runs before the controller.
+    scheduler_first: bool,
+    next_number: u64,
 }
 
-/// A node, and whether its kubelet works. One without an entry in the API is switched off.
+/// A machine with its kubelet. One without a node is powered off, unless `missing` is set.
 #[derive(Clone)]
 struct Machine {
     name: String,
     up: bool,
     node: Option<Node>,
-    /// Since when it is missing in the API although it works.
+    /// Since when its node is missing in the API although it runs.
     missing: Option<Timestamp>,
 }
 
 #[derive(Clone)]
 struct Pod {
-    seen: seen::Pod,
-    /// The node it must run on.
+    object: cluster::Pod,
+    /// The node it is pinned to.
     pinned: String,
-    /// The public host key it was made for.
+    /// The public host key at its creation.
     key: String,
 }
 
-/// What really runs, whatever the API says.
+/// A running process, independent of the API.
 #[derive(Clone, Debug)]
 struct Process {
     pod_uid: String,
@@ -96,7 +97,7 @@ struct Secret {
 
 impl Cluster {
     fn new(server: DevServer) -> Self {
-        let request = Request::of(server).claim(|state| {
+        let request = Request::new(server).claim(|state| {
             if let Some(claim) = &mut state.claim {
                 claim.shared = true;
             }
@@ -112,17 +113,17 @@ impl Cluster {
             processes: vec![],
             secret: None,
             service: None,
-            image_trouble: None,
+            image_error: None,
             entrypoint: Ok(vec![]),
             agents: None,
             operator: Operator::default(),
             observer: Observer::default(),
             writes: 0,
             fault: None,
-            between: None,
-            decided_on: None,
-            queue_first: false,
-            numbers: 0,
+            interleaved: None,
+            planned_on: None,
+            scheduler_first: false,
+            next_number: 0,
         };
         cluster.operator.dirty = true;
         cluster
@@ -141,59 +142,58 @@ impl Cluster {
     }
 
     fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+        self.next_number += 1;
+        self.next_number
     }
 
-    /// Whether pods of it share a disk.
-    fn has_disk(&self) -> bool {
+    fn has_volume(&self) -> bool {
         !matches!(self.server().spec.home, odc_api::v1alpha1::Home::Ephemeral(_))
     }
 
-    /// Something changed that the operator watches.
+    /// Triggers a reconciliation.
     fn changed(&mut self) {
         self.operator.dirty = true;
     }
 
-    /// Lets driver and queue work until neither has anything to do.
+    /// Runs controller and scheduler until both are done.
     fn work(&mut self) {
         let mut rounds = 0;
         while !self.operator.down && !self.deleted {
-            self.notice_missing();
+            self.observe_missing_nodes();
             rounds += 1;
-            assert!(rounds < 60, "the operator does not come to rest: {:?}", self.observer.log);
-            if self.queue_first && self.queue() {
+            assert!(rounds < 60, "the operator does not converge: {:?}", self.observer.log);
+            if self.scheduler_first && self.schedule() {
                 continue;
             }
             if self.operator.dirty || self.operator.due.is_some_and(|due| due <= self.now) {
                 self.reconcile();
-            } else if !self.queue() {
+            } else if !self.schedule() {
                 break;
             }
         }
-        self.check_rest();
+        self.check_stable();
     }
 
-    /// Lets everything happen that needs no time.
+    /// Runs operator and kubelets until all are done, without advancing the clock.
     fn settle(&mut self) {
         let mut rounds = 0;
         loop {
             rounds += 1;
-            assert!(rounds < 60, "the cluster does not come to rest: {:?}", self.observer.log);
+            assert!(rounds < 60, "the cluster does not converge: {:?}", self.observer.log);
             self.work();
-            let moved = self.kubelet();
-            if !moved && (!self.operator.dirty || self.operator.down || self.deleted) {
+            let progressed = self.kubelet();
+            if !progressed && (!self.operator.dirty || self.operator.down || self.deleted) {
                 break;
             }
         }
     }
 
-    /// Time passes, and everybody works.
+    /// Advances the clock; operator and kubelets run.
     fn pass(&mut self, by: Duration) {
         self.advance(by, Self::settle);
     }
 
-    /// Time passes, and the kubelets do nothing.
+    /// Advances the clock; only the operator runs.
     fn tick(&mut self, by: Duration) {
         self.advance(by, Self::work);
     }
@@ -202,10 +202,11 @@ impl Cluster {
         let end = self.now.saturating_add(by).unwrap();
         loop {
             work(self);
-            let due = [self.operator.due, self.queue_due()].into_iter().flatten().filter(|_| !self.operator.down).min();
+            let due =
+                [self.operator.due, self.scheduler_due()].into_iter().flatten().filter(|_| !self.operator.down).min();
             let next = due.filter(|due| *due <= end);
-            self.nothing_is_due_before(next.unwrap_or(end));
-            self.run_clock_to(next.unwrap_or(end));
+            self.check_nothing_due_before(next.unwrap_or(end));
+            self.set_clock(next.unwrap_or(end));
             if next.is_none() {
                 work(self);
                 return;
@@ -213,7 +214,7 @@ impl Cluster {
         }
     }
 
-    fn run_clock_to(&mut self, then: Timestamp) {
+    fn set_clock(&mut self, then: Timestamp) {
         let passed = Duration::try_from(self.now.duration_until(then)).unwrap_or_default();
         if self.phase() == Some(Phase::Running) {
             self.observer.ran += passed;
@@ -221,8 +222,8 @@ impl Cluster {
         self.now = then.max(self.now);
     }
 
-    /// Whether the operator said when to look again: at no moment before then there is anything to write.
-    fn nothing_is_due_before(&mut self, then: Timestamp) {
+    /// Checks that the requeue time is not too late: there is nothing to write at any moment before `then`.
+    fn check_nothing_due_before(&mut self, then: Timestamp) {
         if self.operator.down || self.deleted {
             return;
         }
@@ -230,27 +231,34 @@ impl Cluster {
         for moment in [all / 2, all - k8s_openapi::jiff::SignedDuration::from_millis(1)] {
             if moment.is_positive() {
                 self.now = now.saturating_add(moment).unwrap();
-                let plan = self.decide();
-                let idle =
-                    plan.writes.is_empty() && plan.status.is_none() && plan.ask.is_none() && plan.calls.is_empty();
-                assert!(idle, "{moment:#} after {now} something is due, but nobody looks: {plan:#?}");
+                let plan = self.plan();
+                let empty =
+                    plan.writes.is_empty() && plan.status.is_none() && plan.query.is_none() && plan.calls.is_empty();
+                assert!(empty, "{moment:#} after {now} a write is due without a requeue: {plan:#?}");
             }
         }
         self.now = now;
     }
 
-    /// When nobody has anything to do, nobody has anything to write, a newly started operator neither.
-    fn check_rest(&mut self) {
+    /// Checks that another reconciliation writes nothing, neither by this operator nor by a restarted one.
+    fn check_stable(&mut self) {
         if self.operator.down || self.deleted {
             return;
         }
-        let plan = self.decide();
-        assert!(plan.writes.is_empty() && plan.status.is_none() && plan.ask.is_none(), "a second look: {plan:#?}");
-        let memory = std::mem::take(&mut self.operator);
-        let plan = self.decide();
-        assert!(plan.writes.is_empty() && plan.status.is_none(), "after a restart: {plan:#?}");
-        self.operator = memory;
-        self.check_time();
+        let plan = self.plan();
+        assert!(
+            plan.writes.is_empty() && plan.status.is_none() && plan.query.is_none(),
+            "a second reconciliation: {plan:#?}"
+        );
+        let state = std::mem::take(&mut self.operator);
+        let plan = self.plan();
+        self.operator = state;
+        // Secrets are not watched, so a new operator learns of an existing one when it tries to create it. It writes
+        // nothing else before it knows the answer.
+        if !matches!(plan.writes.as_slice(), [Write::CreateWithKeys { .. }]) {
+            assert!(plan.writes.is_empty() && plan.status.is_none(), "after a restart: {plan:#?}");
+        }
+        self.check_lifetime();
     }
 }
 

@@ -1,249 +1,251 @@
-//! What is missing of a run, and what must be known before it can be made.
+//! Starting a server: creating the missing objects of the current run.
 
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use odc_api::annotation;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Admission, Phase};
 
-use super::decide::Decision;
-use super::status::Outlook;
-use super::trouble::Trouble;
+use super::pod_failure::PodFailure;
+use super::reconcile::Reconcile;
+use super::status::Outcome;
 use super::validate::Valid;
-use super::{Plan, Question, SecretSeen, build, describe, left, parts};
-use crate::object::Kind;
-use crate::plan::{Again, Write};
-use crate::seen::{Child, Pod};
+use super::{Plan, Query, SecretState, build, messages, pods};
+use crate::cluster::Pod;
+use crate::plan::{Requeue, Write};
+use crate::time::remaining;
 
 /// Why nothing can be written for a start.
-enum Blocked {
-    Ask(Question),
-    /// An object of a name we need is somebody else's.
-    Taken(String),
-    /// What must be known cannot be.
-    Unknown(String),
+enum StartBlocker {
+    Query(Query),
+    /// An object with a required name belongs to another owner.
+    NameConflict(String),
+    /// The entrypoint of the image cannot be read.
+    EntrypointUnreadable(String),
 }
 
-impl Decision<'_> {
-    pub(super) fn start(&self, grant: &Admission, trouble: Option<&Trouble>) -> Plan {
+impl Reconcile<'_> {
+    pub(super) fn start(&self, admission: &Admission, failure: Option<&PodFailure>) -> Plan {
         let valid = match self.checked {
             Ok(valid) => valid,
-            // What is there stays; only what would have to be made waits.
-            Err(violations) => return self.refuse(violations, self.adopt()),
+            // Existing pods are kept. Only new ones wait for a valid request.
+            Err(violations) => return self.reject(violations, self.adopt()),
         };
-        let next = self.next_writes(valid, grant);
-        let (reason, message) = match (&next, trouble) {
-            (Err(Blocked::Taken(what)), _) => (Reason::NameTaken, what.clone()),
-            (_, Some(trouble)) => (trouble.reason, trouble.message.clone()),
-            (_, None) if self.waits_for_disk(valid) => (valid.disk.reason, valid.disk.message.clone()),
-            (_, None) => match &self.seen.obstacle {
-                Some(obstacle) => (Reason::Incomplete, obstacle.clone()),
-                None => match self.held().or_else(|| self.overdue()) {
-                    Some(held) => (Reason::PodHeld, held),
-                    None => describe::starting(&self.parts),
-                },
-            },
+        let next = self.next_writes(valid, admission);
+        let (reason, message) = self.starting_reason(valid, next.as_ref().err(), failure);
+        let cannot_progress = match &next {
+            Ok(writes) => writes.is_empty() && self.are_nodes_ready(),
+            Err(blocked) => matches!(blocked, StartBlocker::NameConflict(_)),
         };
-        let hopeless = match &next {
-            Ok(writes) => writes.is_empty() && self.is_placed(),
-            Err(blocked) => matches!(blocked, Blocked::Taken(_)),
-        };
-        let left = self.time_to_start(grant);
-        if hopeless && left.is_none() {
-            return self.fail(&Trouble {
+        let remaining = self.remaining_start_time(admission);
+        if cannot_progress && remaining.is_none() {
+            return self.fail(&PodFailure {
                 reason: Reason::StartTimeout,
-                message: describe::start_timeout(reason, &message),
-                log: trouble.and_then(|trouble| trouble.log.clone()),
+                message: messages::start_timeout(self.settings.start_timeout, reason, &message),
+                log: failure.and_then(|failure| failure.log.clone()),
                 fatal: true,
             });
         }
-        let forgets = self.seen.secret == SecretSeen::Missing && self.remembers_key();
-        let outlook = Outlook::new(Phase::Starting, reason, message);
-        let outlook = if forgets { outlook.without_key() } else { outlook };
+        let host_key_lost = self.soft_state.secret == SecretState::Missing && self.has_stored_key();
+        let outcome = Outcome::new(Phase::Starting, reason, message);
+        let outcome = if host_key_lost { outcome.host_key_lost() } else { outcome };
         match next {
             Ok(writes) => {
-                // The answer to a Secret tells the key that counts, and with it the pods follow.
-                let at_once = forgets || writes.iter().any(makes_secret);
-                let again = if at_once { Some(Duration::ZERO) } else { left }.map_or(Again::OnChange, Again::After);
-                self.told(&outlook, writes, again.or(self.pod_watch()).or(self.secret_doubt()))
+                // Creating the Secret tells which host key is in force, and the pods depend on it.
+                let immediately = host_key_lost || writes.iter().any(creates_secret);
+                let delay = if immediately { Some(Duration::ZERO) } else { remaining };
+                let requeue = delay.map_or(Requeue::AwaitChange, Requeue::After);
+                let requeue = requeue.earlier(self.next_pod_check()).earlier(self.next_secret_check());
+                self.plan_with_status(&outcome, writes, requeue)
             }
-            Err(Blocked::Taken(_)) => {
-                let again = left.map_or(Again::OnChange, Again::After);
-                self.told(&outlook, vec![], again.or(self.secret_doubt()))
+            Err(StartBlocker::NameConflict(_)) => {
+                let requeue = remaining.map_or(Requeue::AwaitChange, Requeue::After);
+                self.plan_with_status(&outcome, vec![], requeue.earlier(self.next_secret_check()))
             }
-            Err(Blocked::Ask(question)) => {
-                // While no answer comes, people are told what it waits for.
-                let told = self.seen.obstacle.is_some().then(|| self.told(&outlook, vec![], Again::OnChange));
+            Err(StartBlocker::Query(query)) => {
+                // If the query keeps failing, the status says what the start is waiting for.
+                let failing = self.soft_state.recurring_error.is_some();
+                let plan = failing.then(|| self.plan_with_status(&outcome, vec![], Requeue::AwaitChange));
                 Plan {
-                    ask: Some(question),
+                    query: Some(query),
                     phase: Some(Phase::Starting),
-                    status: told.and_then(|told| told.status),
-                    ..Plan::nothing()
+                    status: plan.and_then(|plan| plan.status),
+                    ..Plan::empty()
                 }
             }
-            Err(Blocked::Unknown(message)) => self.fail(&Trouble {
+            Err(StartBlocker::EntrypointUnreadable(cause)) => self.fail(&PodFailure {
                 reason: Reason::ImageNotFound,
-                message: describe::entrypoint_unknown(&message),
+                message: messages::entrypoint_unreadable(&cause),
                 log: None,
                 fatal: true,
             }),
         }
     }
 
-    /// How much longer it may take. It counts from the start that people were told of, from the grant, from the
-    /// youngest pod, and from the end of those before, whichever is last: a pod that is replaced has its own time.
-    fn time_to_start(&self, grant: &Admission) -> Option<Duration> {
-        let limit = self.settings.start_limit;
-        let told = self.stored().filter(|status| status.phase == Some(Phase::Starting));
-        let told = told.and_then(|status| status.timeline.last()).filter(|entry| entry.phase == Phase::Starting);
-        // What is not told yet begins now, however old the grant is: it may have run for days before.
-        let Some(told) = told.map(|entry| entry.at.0) else { return Some(limit) };
-        let made = self.parts.live().filter_map(|pod| pod.server.as_ref()?.created);
-        let gone = self.parts.leaving.iter().filter_map(|pod| pod.deleting);
-        let granted = grant.granted_at.as_ref().map(|at| at.0);
-        let since = made.chain(gone).chain(granted).fold(told, Timestamp::max);
-        left(limit, since, self.now)
+    /// Returns what the start is waiting for.
+    fn starting_reason(
+        &self,
+        valid: &Valid<'_>,
+        blocked: Option<&StartBlocker>,
+        failure: Option<&PodFailure>,
+    ) -> (Reason, String) {
+        if let Some(StartBlocker::NameConflict(message)) = blocked {
+            return (Reason::NameConflict, message.clone());
+        }
+        if let Some(failure) = failure {
+            return (failure.reason, failure.message.clone());
+        }
+        if self.waits_for_disk(valid) {
+            return (valid.disk.reason, valid.disk.message.clone());
+        }
+        if let Some(error) = &self.soft_state.recurring_error {
+            return (Reason::WriteFailed, error.clone());
+        }
+        self.termination_problem().unwrap_or_else(|| messages::starting(&self.pods))
     }
 
-    /// Whether all pods are on nodes that answer, so that nobody but they can be to blame. Of a pod without a node, or
-    /// with one that is silent, the queue will have its say.
-    fn is_placed(&self) -> bool {
-        let answers = |node: &str| self.seen.nodes.get(node).is_some_and(|node| node.is_ready());
-        let placed = |pod: &Pod| pod.node.as_deref().is_some_and(answers);
-        self.parts.current.iter().all(|pod| pod.is_some_and(placed))
+    /// Returns the remaining time for the start. It counts from the latest of: the phase Starting, the admission, the
+    /// creation of the newest pod, and the end of the previous pods. A replaced pod has its own start time.
+    fn remaining_start_time(&self, admission: &Admission) -> Option<Duration> {
+        let timeout = self.settings.start_timeout;
+        let stored = self.stored().filter(|status| status.phase == Some(Phase::Starting));
+        let entry = stored.and_then(|status| status.timeline.last()).filter(|entry| entry.phase == Phase::Starting);
+        // Until the phase is stored the start begins now. The admission may be days old.
+        let Some(starting) = entry.map(|entry| entry.at.0) else { return Some(timeout) };
+        let created = self.pods.live().filter_map(|pod| pod.server.as_ref()?.created_at);
+        let deleted = self.pods.terminating.iter().filter_map(|pod| pod.deletion_timestamp);
+        let admitted = admission.admitted_at.as_ref().map(|at| at.0);
+        let since = created.chain(deleted).chain(admitted).fold(starting, Timestamp::max);
+        remaining(timeout, since, self.now)
     }
 
-    /// What is missing of the objects of this run, in the order in which each needs the one before: a pod mounts the
-    /// Secret, and finds its peers by the Service.
-    fn next_writes(&self, valid: &Valid<'_>, grant: &Admission) -> Result<Vec<Write>, Blocked> {
-        if let Some(foreign) = self.parts.foreign.iter().find(|pod| pod.deleting.is_none()) {
-            return Err(Blocked::Taken(describe::name_taken("Pod", &foreign.name)));
+    /// Reports whether all pods are bound to ready nodes, so that only the pods can be the cause of a timeout. Unbound pods
+    /// and unready nodes are handled by the scheduler.
+    fn are_nodes_ready(&self) -> bool {
+        let is_ready = |node: &str| self.observed.nodes.get(node).is_some_and(|node| node.is_ready());
+        let is_bound = |pod: &Pod| pod.node.as_deref().is_some_and(is_ready);
+        self.pods.current.iter().all(|pod| pod.is_some_and(is_bound))
+    }
+
+    /// Returns the writes for missing objects of the run, in order of dependency: pods mount the Secret and find each other
+    /// through the Service.
+    fn next_writes(&self, valid: &Valid<'_>, admission: &Admission) -> Result<Vec<Write>, StartBlocker> {
+        if let Some(foreign) = self.pods.foreign.iter().find(|pod| pod.deletion_timestamp.is_none()) {
+            return Err(StartBlocker::NameConflict(messages::name_conflict("Pod", &foreign.name)));
         }
         let mut writes = self.adopt();
-        writes.extend(self.surplus());
-        let missing: Vec<usize> = (0..self.parts.current.len()).filter(|at| self.is_free(*at)).collect();
-        match self.seen.secret {
-            SecretSeen::Foreign if self.is_in_doubt() => return Err(Blocked::Ask(Question::Secret)),
-            SecretSeen::Foreign => {
-                return Err(Blocked::Taken(describe::name_taken("Secret", &build::secret_name(valid.name.as_str()))));
+        writes.extend(self.delete_surplus());
+        let missing: Vec<usize> = (0..self.pods.current.len()).filter(|ordinal| self.is_name_free(*ordinal)).collect();
+        match self.soft_state.secret {
+            SecretState::Foreign if self.is_secret_check_due() => return Err(StartBlocker::Query(Query::Secret)),
+            SecretState::Foreign => {
+                let name = build::secret_name(valid.name.as_str());
+                return Err(StartBlocker::NameConflict(messages::name_conflict("Secret", &name)));
             }
-            // Forgotten before it is replaced: whoever comes after us must not take the old key for the new one.
-            SecretSeen::Missing if self.remembers_key() => {
-                return Ok(self.keyed().map(|pod| Write::Delete(parts::target(pod, None))).collect());
+            // The stored key is removed before it is replaced, so that it is never mistaken for the new one.
+            SecretState::Missing if self.has_stored_key() => {
+                return Ok(self.keyed_pods().map(|pod| Write::Delete(pods::target(pod, None))).collect());
             }
-            SecretSeen::Missing => return self.new_secret(valid, writes),
-            SecretSeen::Unknown | SecretSeen::There(_) if missing.is_empty() => {
-                return if self.is_in_doubt() { Err(Blocked::Ask(Question::Secret)) } else { Ok(writes) };
+            SecretState::Missing => return Ok(create_secret(valid, writes)),
+            SecretState::Unknown | SecretState::Present(_) if missing.is_empty() => {
+                return if self.is_secret_check_due() { Err(StartBlocker::Query(Query::Secret)) } else { Ok(writes) };
             }
-            SecretSeen::Unknown | SecretSeen::There(_) => {}
+            SecretState::Unknown | SecretState::Present(_) => {}
         }
-        let Some(host_key) = self.host_key() else { return self.new_secret(valid, writes) };
+        let Some(host_key) = self.host_key() else { return Ok(create_secret(valid, writes)) };
         let entrypoint = self.entrypoint(valid)?;
         writes.extend(self.service(valid)?);
         if self.waits_for_disk(valid) {
             return Ok(writes);
         }
         for ordinal in missing {
-            let Some(node) = grant.nodes.get(ordinal) else { continue };
-            let place = build::Placement {
+            let Some(node) = admission.nodes.get(ordinal) else { continue };
+            let assignment = build::PodAssignment {
                 ordinal,
-                run: grant.run,
+                run: admission.run,
                 node,
-                user_namespaces: self.seen.nodes.get(node.as_str()).is_some_and(|node| node.user_namespaces),
+                user_namespaces: self.observed.nodes.get(node.as_str()).is_some_and(|node| node.user_namespaces),
             };
             writes.push(Write::Create(build::pod(
                 valid,
-                place,
+                assignment,
                 &host_key,
                 &entrypoint,
                 self.settings,
-                self.seen.authorities,
+                self.observed.control_cas,
             )));
         }
         Ok(writes)
     }
 
-    fn new_secret(&self, valid: &Valid<'_>, mut writes: Vec<Write>) -> Result<Vec<Write>, Blocked> {
-        let Some(keys) = self.seen.keys else { return Err(Blocked::Ask(Question::Keys)) };
-        writes.push(Write::Create(build::secret(valid, keys)));
-        Ok(writes)
-    }
-
-    /// Whether a pod would have to be made while somebody else may still write to a disk of it. A grant does not settle
-    /// that: it may be older than what is known of the disk now.
+    /// Reports whether a pod is missing while another server may still write to its volume. The admission may be older
+    /// than that.
     fn waits_for_disk(&self, valid: &Valid<'_>) -> bool {
-        let missing = (0..self.parts.current.len()).any(|at| self.is_free(at));
+        let missing = (0..self.pods.current.len()).any(|ordinal| self.is_name_free(ordinal));
         missing && valid.disk.reason == Reason::DiskInUse
     }
 
-    /// Nothing has the name of this ordinal's pod, not even on its way out.
-    fn is_free(&self, ordinal: usize) -> bool {
-        let name = parts::name(self.server.metadata.name.as_deref().unwrap_or_default(), ordinal);
-        self.seen.pods.iter().all(|pod| pod.name != name)
+    /// Reports whether no pod, not even a terminating one, has the name of this ordinal.
+    fn is_name_free(&self, ordinal: usize) -> bool {
+        let name = pods::pod_name(self.server.metadata.name.as_deref().unwrap_or_default(), ordinal);
+        self.observed.pods.iter().all(|pod| pod.name != name)
     }
 
-    fn entrypoint(&self, valid: &Valid<'_>) -> Result<Vec<String>, Blocked> {
+    fn entrypoint(&self, valid: &Valid<'_>) -> Result<Vec<String>, StartBlocker> {
         let image = self.server.spec.image.as_ref();
         if !image.is_some_and(|image| image.keep_entrypoint) {
             return Ok(vec![]);
         }
-        match &self.seen.entrypoint {
-            Some(Ok(words)) => Ok(words.clone()),
-            Some(Err(message)) => Err(Blocked::Unknown(message.clone())),
+        match &self.soft_state.entrypoint {
+            Some(Ok(entrypoint)) => Ok(entrypoint.clone()),
+            Some(Err(cause)) => Err(StartBlocker::EntrypointUnreadable(cause.clone())),
             None => {
-                let own = image.and_then(|image| image.pull_secret.as_ref());
-                let all = own.into_iter().chain(&valid.flavor.pull_secret);
-                let pull_secrets = all.map(|name| name.as_str().to_owned()).collect();
-                Err(Blocked::Ask(Question::Entrypoint { image: valid.image.to_owned(), pull_secrets }))
+                let pull_secrets = valid.pull_secrets().map(str::to_owned).collect();
+                Err(StartBlocker::Query(Query::Entrypoint { image: valid.image.to_owned(), pull_secrets }))
             }
         }
     }
 
-    /// Makes or mends the Service of a gang.
-    fn service(&self, valid: &Valid<'_>) -> Result<Option<Write>, Blocked> {
+    /// Creates or repairs the Service of a gang.
+    fn service(&self, valid: &Valid<'_>) -> Result<Option<Write>, StartBlocker> {
         if valid.nodes == 1 {
             return Ok(None);
         }
-        let wanted = build::service(valid);
-        match self.seen.service {
-            Some(there) if !is_ours(there, valid.uid) => {
-                Err(Blocked::Taken(describe::name_taken("Service", &wanted.name)))
+        let desired = build::service(valid);
+        match self.observed.service {
+            Some(service) if service.server_uid().as_deref() != Some(valid.uid) => {
+                Err(StartBlocker::NameConflict(messages::name_conflict("Service", &desired.name)))
             }
-            Some(there) if there.deleting || there.covers(&wanted) => Ok(None),
-            Some(_) | None => Ok(Some(Write::Apply(wanted))),
+            Some(service) if service.is_deleting || service.contains(&desired) => Ok(None),
+            Some(_) | None => Ok(Some(Write::Apply(desired))),
         }
     }
 
-    /// What somebody changed of a server whose pods are all there.
-    pub(super) fn upkeep(&self) -> Vec<Write> {
+    /// Returns the writes that revert external changes to a server whose pods all exist.
+    pub(super) fn repairs(&self) -> Vec<Write> {
         let service = self.checked.as_ref().ok().and_then(|valid| self.service(valid).ok().flatten());
-        self.adopt().into_iter().chain(self.surplus()).chain(service).collect()
+        self.adopt().into_iter().chain(self.delete_surplus()).chain(service).collect()
     }
 
     fn adopt(&self) -> Vec<Write> {
         let name = self.server.metadata.name.as_deref().unwrap_or_default();
         let uid = self.server.metadata.uid.as_deref().unwrap_or_default();
         let owner = serde_json::to_value(build::owner_reference(name, uid)).unwrap_or_default();
-        let orphans = self.parts.orphaned.iter();
-        orphans.map(|pod| Write::Adopt { target: parts::target(pod, None), owner: owner.clone() }).collect()
+        let orphans = self.pods.orphaned.iter();
+        orphans.map(|pod| Write::Adopt { target: pods::target(pod, None), owner: owner.clone() }).collect()
     }
 
-    /// Pods of an older run, which may stand where ours should.
-    fn surplus(&self) -> impl Iterator<Item = Write> {
-        self.parts.surplus.iter().map(|pod| Write::Delete(parts::target(pod, None)))
+    /// Pods of an older run may occupy names of the current one.
+    fn delete_surplus(&self) -> impl Iterator<Item = Write> {
+        self.pods.surplus.iter().map(|pod| Write::Delete(pods::target(pod, None)))
     }
 }
 
-fn makes_secret(write: &Write) -> bool {
-    matches!(write, Write::Create(object) if object.kind == Kind::Secret)
+fn create_secret(valid: &Valid<'_>, mut writes: Vec<Write>) -> Vec<Write> {
+    writes.push(Write::CreateWithKeys { secret: build::secret(valid), names: build::key_names(valid) });
+    writes
 }
 
-/// By its owner, or by what it was made for should somebody have taken the owner away.
-fn is_ours(child: &Child, uid: &str) -> bool {
-    let owners = child.body["metadata"]["ownerReferences"].as_array();
-    match owners.into_iter().flatten().find(|owner| owner["controller"] == true) {
-        Some(controller) => controller["uid"] == uid,
-        None => child.body["metadata"]["annotations"][annotation::SERVER_UID] == uid,
-    }
+fn creates_secret(write: &Write) -> bool {
+    matches!(write, Write::CreateWithKeys { .. })
 }

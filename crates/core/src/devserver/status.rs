@@ -1,201 +1,314 @@
-//! The status of a server, composed anew at every decision from the stored one and what is so now.
+//! The status of a server, rebuilt in each reconciliation from the stored status and the current state.
 //!
-//! The same situation gives the same status, so that it is written only when something happened. Fields of the queue
-//! are carried along untouched.
+//! The same situation gives the same status, so it is written only when something changed. Fields of the scheduler are
+//! carried over unchanged.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use odc_api::time::stored;
-use odc_api::v1alpha1::condition::{self, Condition, Reason, Status, Type};
+use odc_api::time::to_api_precision;
+use odc_api::v1alpha1::condition::{self, Reason, Type};
 use odc_api::v1alpha1::{
-    DevServer, DevServerStatus, Failure, Hibernation, HibernationCause, Phase, ServerAccess, ServerPod,
-    TIMELINE_LENGTH, TimelineEntry,
+    DevServer, DevServerStatus, Failure, Hibernation, HibernationCause, Phase, ServerAccess, ServerPod, StopCause,
+    Stopping, TIMELINE_LENGTH, TimelineEntry,
 };
 
-use super::Settings;
-use super::agents::Killed;
-use super::goal::is_new;
+use super::agent_requests::{AgentCall, OomKills};
+use super::conditions::{ConditionUpdate, Conditions};
+use super::desired_state::is_new;
 use super::lifetime::{self, Stage};
-use super::parts::{Parts, is_ready};
-use super::unfit::Unfit;
-use super::validate::{Valid, Violation};
-use crate::seen::Container;
+use super::pods::{ServerPods, is_ready};
+use super::quiesce_failure::QuiesceFailure;
+use super::reconcile::Reconcile;
+use super::{ADMISSION_DELAY, Plan, TRANSIENT_PHASE_DELAY, limits, messages};
+use crate::cluster::{Container, Pod};
+use crate::plan::{Event, Requeue, Write};
+use crate::time::remaining;
 
-/// What a decision came to.
+/// The result of a reconciliation, from which the status is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Outlook {
+pub(super) struct Outcome {
     pub phase: Phase,
-    /// Of the conditions that do not hold, and of the timeline.
+    /// The reason of conditions that are False, and of the timeline entry.
     pub reason: Reason,
     pub message: String,
-    /// It waits for nothing but the queue.
-    competes: bool,
-    news: Option<News>,
+    pub transition: Option<Transition>,
+    /// The server waits for nothing but the scheduler.
+    in_queue: bool,
+    /// The scheduler has neither admitted the server nor stored why it is pending.
+    awaits_scheduler: bool,
+    /// Update of the condition Idle; `None` keeps the stored one.
+    idle: Option<ConditionUpdate>,
 }
 
-/// What must be stored besides, and at once, even if the phase may pass: the next decision builds on it.
+/// A change that is stored together with the phase. Unless it can be derived again, it is stored immediately even if the
+/// phase is transient, because the next reconciliation depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum News {
-    Refused,
-    UsedUp,
-    Unused,
-    Asleep(HibernationCause),
+pub(super) enum Transition {
+    Rejected,
+    Stopping(StopCause),
+    Hibernating(HibernationCause),
     Failure(Reason, String, Option<String>),
-    KeyLost,
-    HeldBack,
+    HostKeyLost,
+    DeletionBlocked,
 }
 
-impl Outlook {
+impl Outcome {
     pub(super) fn new(phase: Phase, reason: Reason, message: String) -> Self {
-        Self { phase, reason, message, competes: false, news: None }
+        Self { phase, reason, message, transition: None, in_queue: false, awaits_scheduler: false, idle: None }
     }
 
-    fn with(self, news: News) -> Self {
-        Self { news: Some(news), ..self }
+    pub(super) fn awaiting_scheduler() -> Self {
+        let outcome = Self::new(Phase::Queued, Reason::InsufficientCapacity, "Waiting in the queue.".into());
+        Self { awaits_scheduler: true, ..outcome }
     }
 
-    pub(super) fn competing(self) -> Self {
-        Self { competes: true, ..self }
+    fn with(self, transition: Transition) -> Self {
+        Self { transition: Some(transition), ..self }
     }
 
-    /// It ends because nobody uses it.
-    pub(super) fn unused(self) -> Self {
-        self.with(News::Unused)
+    pub(super) fn in_queue(self) -> Self {
+        Self { in_queue: true, ..self }
     }
 
-    /// The request cannot be granted as it is.
-    pub(super) fn refused(self) -> Self {
-        self.with(News::Refused)
+    pub(super) fn with_idle(self, idle: Option<ConditionUpdate>) -> Self {
+        Self { idle, ..self }
     }
 
-    /// Its time is over: nothing may be extended any more.
-    pub(super) fn used_up(self) -> Self {
-        self.with(News::UsedUp)
+    pub(super) fn rejected(self) -> Self {
+        self.with(Transition::Rejected)
     }
 
-    pub(super) fn asleep(self, cause: HibernationCause) -> Self {
-        self.with(News::Asleep(cause))
+    pub(super) fn stopping(self, cause: StopCause) -> Self {
+        self.with(Transition::Stopping(cause))
     }
 
-    /// What went wrong must not be forgotten because the next step follows quickly.
-    pub(super) fn failing(self, reason: Reason, message: String, log: Option<String>) -> Self {
-        self.with(News::Failure(reason, message, log))
+    pub(super) fn hibernating(self, cause: HibernationCause) -> Self {
+        self.with(Transition::Hibernating(cause))
     }
 
-    /// What is stored of the host key is no longer so.
-    pub(super) fn without_key(self) -> Self {
-        self.with(News::KeyLost)
+    pub(super) fn failure(self, reason: Reason, message: String, log: Option<String>) -> Self {
+        self.with(Transition::Failure(reason, message, log))
     }
 
-    /// It was deleted, and somebody keeps it.
-    pub(super) fn held_back(self) -> Self {
-        self.with(News::HeldBack)
+    /// The stored host key is no longer valid.
+    pub(super) fn host_key_lost(self) -> Self {
+        self.with(Transition::HostKeyLost)
     }
 
-    pub(super) fn is_refused(&self) -> bool {
-        self.news == Some(News::Refused)
+    pub(super) fn deletion_blocked(self) -> Self {
+        self.with(Transition::DeletionBlocked)
     }
 
-    /// Left by itself, often at once; only worth a write when it lasts.
-    pub(super) fn may_pass(&self) -> bool {
-        let passing = matches!(self.phase, Phase::Queued | Phase::Starting | Phase::Hibernating | Phase::Stopping);
-        passing && self.news.is_none()
+    pub(super) fn is_rejected(&self) -> bool {
+        self.transition == Some(Transition::Rejected)
+    }
+
+    /// Reports whether the phase usually passes quickly and does not have to be stored at once.
+    fn is_transient(&self) -> bool {
+        let phase = matches!(self.phase, Phase::Queued | Phase::Starting | Phase::Hibernating | Phase::Stopping);
+        // These causes follow from the spec and from stored times, so the next reconciliation finds them again.
+        let derivable =
+            matches!(self.transition, None | Some(Transition::Stopping(StopCause::User | StopCause::QueueTimeout)));
+        phase && derivable
     }
 }
 
-/// What is known beside the pods.
-pub(super) struct Now {
-    pub host_key: Option<String>,
-    /// Of the condition Idle, if there is something new.
-    pub idle: Option<(bool, Reason, String)>,
-    /// Processes killed for want of memory, by pod, as the agents told.
-    pub killed: BTreeMap<String, Killed>,
-    /// What was not in order at a stop.
-    pub unfit: Option<Unfit>,
+/// The actions of a plan besides the status.
+#[derive(Debug)]
+pub(super) struct Actions {
+    pub writes: Vec<Write>,
+    pub calls: Vec<AgentCall>,
+    pub requeue: Requeue,
 }
 
-pub(super) fn compose(
-    server: &DevServer,
-    outlook: &Outlook,
-    checked: &Result<Valid<'_>, Vec<Violation>>,
-    parts: &Parts<'_>,
-    news: Now,
-    settings: &Settings,
-    now: Timestamp,
-) -> DevServerStatus {
-    let mut status = server.status.clone().unwrap_or_default();
-    let generation = server.metadata.generation;
-    status.observed_generation = generation;
-    if status.phase != Some(outlook.phase) {
-        status.timeline.push(TimelineEntry::new(outlook.phase, stored(now), outlook.reason));
+impl Default for Actions {
+    fn default() -> Self {
+        vec![].into()
+    }
+}
+
+impl From<Vec<Write>> for Actions {
+    fn from(writes: Vec<Write>) -> Self {
+        Self { writes, calls: vec![], requeue: Requeue::AwaitChange }
+    }
+}
+
+impl Actions {
+    pub(super) fn into_plan(self, requeue: Requeue) -> Plan {
+        Plan { writes: self.writes, calls: self.calls, requeue: self.requeue.earlier(requeue), ..Plan::empty() }
+    }
+}
+
+impl Reconcile<'_> {
+    /// Returns a plan that performs `actions` and updates the status. A transient phase is written only after it lasted
+    /// [`TRANSIENT_PHASE_DELAY`].
+    pub(super) fn plan_with_status(&self, outcome: &Outcome, actions: impl Into<Actions>, requeue: Requeue) -> Plan {
+        let stored = self.stored_phase();
+        let plan = Plan { phase: Some(outcome.phase), ..actions.into().into_plan(requeue) };
+        let unreported = self.unreported_quiesce_failure();
+        if outcome.is_transient() && stored != Some(outcome.phase) && unreported.is_none() {
+            let deferred = self.soft_state.deferred_phase.filter(|(phase, _)| *phase == outcome.phase);
+            let since = deferred.map_or(self.now, |(_, since)| since);
+            let delay = if outcome.awaits_scheduler { ADMISSION_DELAY } else { TRANSIENT_PHASE_DELAY };
+            if let Some(remaining) = remaining(delay, since, self.now) {
+                return Plan { requeue: plan.requeue.earlier(Requeue::After(remaining)), ..plan };
+            }
+        }
+        let status = self.build_status(outcome);
+        if self.stored() == Some(&status) {
+            return plan;
+        }
+        // A rejected admission has an event of its own.
+        let changed = stored != Some(outcome.phase) && self.soft_state.rejection.as_ref() != Some(&outcome.message);
+        let mut events: Vec<Event> = if changed { messages::event(outcome).into_iter().collect() } else { vec![] };
+        events.extend(unreported.map(QuiesceFailure::event));
+        events.extend(self.expiring_event(&status));
+        let plan = Plan { status: Some(status), events, ..plan };
+        if unreported.is_some() { status_only(plan) } else { plan }
+    }
+
+    /// As [`Self::plan_with_status`], but the status is written before `actions`, because the evidence is deleted by
+    /// them.
+    pub(super) fn plan_status_first(&self, outcome: &Outcome, actions: impl Into<Actions>, requeue: Requeue) -> Plan {
+        let plan = self.plan_with_status(outcome, actions, requeue);
+        if plan.status.is_none() {
+            return plan;
+        }
+        status_only(plan)
+    }
+
+    /// Returns the event that the server expires soon, once for each time the condition Expiring becomes True.
+    fn expiring_event(&self, status: &DevServerStatus) -> Option<Event> {
+        let is_expiring = |status: &DevServerStatus| condition::is_true(&status.conditions, Type::Expiring);
+        let changed = is_expiring(status) && !self.stored().is_some_and(is_expiring);
+        status.expires_at.as_ref().filter(|_| changed).map(|at| messages::expiring_soon(at.0))
+    }
+
+    /// Returns when a running server enters the next stage of its lifetime.
+    pub(super) fn next_lifetime_stage(&self) -> Requeue {
+        let since = self.running_since().unwrap_or(to_api_precision(self.now).0);
+        let expires_at = lifetime::expiry(self.server, limits(self.checked), since);
+        match lifetime::stage(expires_at, self.settings.expiry_grace, self.now) {
+            Stage::Remaining(left) | Stage::ExpiringSoon(left) | Stage::Grace(left) => Requeue::After(left),
+            Stage::Expired => Requeue::After(Duration::ZERO),
+        }
+    }
+
+    fn build_status(&self, outcome: &Outcome) -> DevServerStatus {
+        let Self { server, now, .. } = *self;
+        let mut status = server.status.clone().unwrap_or_default();
+        status.observed_generation = server.metadata.generation;
+        set_phase(&mut status, outcome, now);
+        set_lifetime(&mut status, server, outcome.phase, limits(self.checked), now);
+        let in_queue = outcome.in_queue && is_new(&status);
+        status.waiting_since = in_queue.then(|| status.waiting_since.take().unwrap_or_else(|| to_api_precision(now)));
+        status.hibernation = match outcome.transition {
+            Some(Transition::Hibernating(cause)) => Some(hibernation(server, cause, now)),
+            _ => None,
+        };
+        status.stopping = match outcome.phase {
+            Phase::Stopping => status.stopping.or_else(|| Some(Box::new(stopping(outcome, now)))),
+            _ => None,
+        };
+        if let Some(Transition::Failure(reason, message, log)) = &outcome.transition {
+            set_failure(&mut status, *reason, message, log.as_deref(), now);
+        }
+        if let Some(failure) = self.quiesce_failure() {
+            failure.record(&mut status);
+        }
+        count_restarts(&mut status, &self.pods);
+        let pods = server_pods(outcome.phase, &self.pods, &status.pods, &self.oom_kills());
+        count_oom_kills(&mut status, &pods);
+        status.pods = pods;
+        let host_key = self.host_key().filter(|_| outcome.transition != Some(Transition::HostKeyLost));
+        status.access = access(status.access, host_key);
+        self.set_conditions(&mut status, outcome);
+        status
+    }
+
+    fn set_conditions(&self, status: &mut DevServerStatus, outcome: &Outcome) {
+        let conditions = Conditions {
+            outcome,
+            checked: self.checked,
+            settings: self.settings,
+            generation: self.server.metadata.generation,
+            now: self.now,
+        };
+        let updates = conditions.all(status);
+        let idle = outcome.idle.as_ref().map(|update| conditions.build(Type::Idle, update));
+        for condition in updates.into_iter().chain(idle) {
+            condition::set(&mut status.conditions, condition);
+        }
+        if matches!(outcome.phase, Phase::Queued | Phase::Starting) {
+            // The activity of a server without ready pods is unknown.
+            status.conditions.retain(|condition| condition.kind != Type::Idle);
+        }
+    }
+}
+
+/// Drops the actions; they follow once the status is stored.
+fn status_only(plan: Plan) -> Plan {
+    Plan { writes: vec![], calls: vec![], requeue: Requeue::After(Duration::ZERO), ..plan }
+}
+
+fn set_phase(status: &mut DevServerStatus, outcome: &Outcome, now: Timestamp) {
+    if status.phase != Some(outcome.phase) {
+        status.timeline.push(TimelineEntry::new(outcome.phase, to_api_precision(now), outcome.reason));
         let surplus = status.timeline.len().saturating_sub(TIMELINE_LENGTH);
         status.timeline.drain(..surplus);
     }
-    status.phase = Some(outlook.phase);
-    let limits = super::limits(checked);
-    // Answered only where the limits are known, or a server refused at first would get around them.
-    if limits.is_some() || status.lifetime.is_some() || outlook.phase == Phase::Running {
-        status.lifetime = Some(lifetime::grant(server.spec.lifetime, limits, status.lifetime));
+    status.phase = Some(outcome.phase);
+    if outcome.phase.is_terminal() {
+        status.finished_at.get_or_insert_with(|| to_api_precision(now));
     }
-    if outlook.phase == Phase::Running {
-        lifetime::run(&mut status, now);
-    } else {
-        lifetime::pause(&mut status, now);
-    }
-    let waits = outlook.competes && is_new(&status);
-    status.waiting_since = waits.then(|| status.waiting_since.take().unwrap_or_else(|| stored(now)));
-    if outlook.phase.terminal() {
-        status.finished_at.get_or_insert_with(|| stored(now));
-    }
-    status.hibernation = match outlook.news {
-        Some(News::Asleep(by)) => Some(hibernation(server, by, now)),
-        _ => None,
-    };
-    if let Some(News::Failure(reason, message, log)) = &outlook.news {
-        set_failure(&mut status, *reason, message, log.as_deref(), now);
-    }
-    if let Some(unfit) = &news.unfit {
-        unfit.tell(&mut status);
-    }
-    count(&mut status, parts);
-    let pods = pods(outlook.phase, parts, &status.pods, &news.killed);
-    count_killed(&mut status, &pods);
-    status.pods = pods;
-    let host_key = news.host_key.filter(|_| outlook.news != Some(News::KeyLost));
-    status.access = access(status.access, host_key);
-    let made = Conditions { outlook, checked, generation, now };
-    for condition in made.all(&status, settings) {
-        condition::set(&mut status.conditions, condition);
-    }
-    if let Some((holds, reason, message)) = news.idle {
-        condition::set(&mut status.conditions, made.one(Type::Idle, holds, reason, &message));
-    }
-    if matches!(outlook.phase, Phase::Queued | Phase::Starting) {
-        // Of what is not there yet, nobody can say whether it is used.
-        status.conditions.retain(|condition| condition.kind != Type::Idle);
-    }
-    status
 }
 
-/// How to get in; nothing if there is nothing to tell.
+fn set_lifetime(
+    status: &mut DevServerStatus,
+    server: &DevServer,
+    phase: Phase,
+    limits: Option<&odc_api::v1alpha1::Limits>,
+    now: Timestamp,
+) {
+    // Granted only when the limits are known. Otherwise a server that was rejected at first could exceed them.
+    if limits.is_some() || status.lifetime.is_some() || phase == Phase::Running {
+        status.lifetime = Some(lifetime::grant(server.spec.lifetime, limits, status.lifetime));
+    }
+    if phase == Phase::Running {
+        lifetime::resume(status, now);
+    } else {
+        lifetime::pause(status, now);
+    }
+}
+
 fn access(before: Option<ServerAccess>, host_key: Option<String>) -> Option<ServerAccess> {
     let host_key = host_key.map(|key| key.as_str().into());
     Some(ServerAccess { host_key, ..before.unwrap_or_default() }).filter(|access| *access != ServerAccess::default())
 }
 
-fn hibernation(server: &DevServer, by: HibernationCause, now: Timestamp) -> Hibernation {
+fn hibernation(server: &DevServer, cause: HibernationCause, now: Timestamp) -> Hibernation {
     let before = server.status.as_ref().and_then(|status| status.hibernation.clone());
     match before {
-        // The value of that moment stays, however often this is decided again.
-        Some(before) => Hibernation { by, ..before },
-        None => Hibernation { since: stored(now), by, wake_seen: server.spec.wake.clone() },
+        // The observed wake id is that of the beginning.
+        Some(before) => Hibernation { cause, ..before },
+        None => Hibernation { since: to_api_precision(now), cause, observed_wake: server.spec.wake.clone() },
     }
 }
 
-/// The same failure again keeps its time, or it would be written for ever.
+/// Deleting the object counts as a stop by the user.
+fn stopping(outcome: &Outcome, now: Timestamp) -> Stopping {
+    let cause = match outcome.transition {
+        Some(Transition::Stopping(cause)) => cause,
+        _ => StopCause::User,
+    };
+    Stopping { cause, since: to_api_precision(now) }
+}
+
+/// Keeps the time of an unchanged failure. Otherwise the status would change in each reconciliation.
 fn set_failure(status: &mut DevServerStatus, reason: Reason, message: &str, log: Option<&str>, now: Timestamp) {
-    let new = Failure::new(reason, message, stored(now), log);
+    let new = Failure::new(reason, message, to_api_precision(now), log);
     let same = status
         .last_failure
         .as_ref()
@@ -205,49 +318,53 @@ fn set_failure(status: &mut DevServerStatus, reason: Reason, message: &str, log:
     }
 }
 
-/// Restarts of the pods that are there now: new pods begin at none, or their first restarts would be overlooked. Kills
-/// for want of memory are counted over the server's whole life.
-fn count(status: &mut DevServerStatus, parts: &Parts<'_>) {
-    let containers = || parts.live().filter_map(|pod| pod.server.as_deref()).flat_map(|details| &details.containers);
+/// Counts restarts of the current pods; new pods start at zero. OOM kills are counted over the lifetime of the server.
+fn count_restarts(status: &mut DevServerStatus, pods: &ServerPods<'_>) {
+    let containers = || pods.live().filter_map(|pod| pod.server.as_deref()).flat_map(|details| &details.containers);
     let before = status.restarts.unwrap_or(0);
     let restarts: i64 = containers().map(|container| container.restarts).sum();
-    if restarts == before || parts.live().next().is_none() {
+    if restarts == before || pods.live().next().is_none() {
         return;
     }
     status.restarts = Some(restarts);
-    let killed = |container: &Container| container.last.as_ref().is_some_and(|exit| exit.reason == "OOMKilled");
-    if restarts > before && containers().any(killed) {
+    let oom_killed = |container: &Container| container.last.as_ref().is_some_and(|exit| exit.reason == "OOMKilled");
+    if restarts > before && containers().any(oom_killed) {
         status.oom_kills = Some(status.oom_kills.unwrap_or(0).saturating_add(1));
     }
 }
 
-/// Agents count from the start of their container, so what they tell is compared with what they told before of the same
-/// start; another one counts from none.
-fn count_killed(status: &mut DevServerStatus, pods: &[ServerPod]) {
+/// Agents count from the start of their container, so only the increase since the stored count of the same start is added.
+fn count_oom_kills(status: &mut DevServerStatus, pods: &[ServerPod]) {
     for pod in pods {
-        let same = |told: &&ServerPod| told.name == pod.name && told.run == pod.run;
-        let before = status.pods.iter().find(same).filter(|told| told.container_boot == pod.container_boot);
-        let before = before.and_then(|told| told.oom_kills).unwrap_or(0);
+        let is_same = |stored: &&ServerPod| stored.name == pod.name && stored.run == pod.run;
+        let stored = status.pods.iter().find(is_same);
+        let stored = stored.filter(|stored| stored.container_boot_id == pod.container_boot_id);
+        let before = stored.and_then(|stored| stored.oom_kills).unwrap_or(0);
         let now = pod.oom_kills.unwrap_or(0);
-        let more = if now >= before { now - before } else { now };
-        if more > 0 {
-            status.oom_kills = Some(status.oom_kills.unwrap_or(0).saturating_add(more));
+        let increase = if now >= before { now - before } else { now };
+        if increase > 0 {
+            status.oom_kills = Some(status.oom_kills.unwrap_or(0).saturating_add(increase));
         }
     }
 }
 
-/// While it starts, pods come and go too often to be worth a write each.
-fn pods(phase: Phase, parts: &Parts<'_>, before: &[ServerPod], killed: &BTreeMap<String, Killed>) -> Vec<ServerPod> {
+/// Returns the pods for the status. They are omitted during a start, when they change too often.
+fn server_pods(
+    phase: Phase,
+    pods: &ServerPods<'_>,
+    before: &[ServerPod],
+    oom_kills: &BTreeMap<String, OomKills>,
+) -> Vec<ServerPod> {
     if phase != Phase::Running {
         return vec![];
     }
-    let pod = |pod: &crate::seen::Pod| {
+    let server_pod = |pod: &Pod| {
         let details = pod.server.as_deref();
-        let same = |told: &&ServerPod| told.name == pod.name && Some(told.run) == details.and_then(|pod| pod.run);
-        let told = before.iter().find(same);
-        let (oom_kills, container_boot) = match (killed.get(&pod.uid), told) {
-            (Some(Killed { count, boot }), _) => (Some(*count), Some(boot.clone())),
-            (None, Some(told)) => (told.oom_kills, told.container_boot.clone()),
+        let is_same =
+            |stored: &&ServerPod| stored.name == pod.name && Some(stored.run) == details.and_then(|pod| pod.run);
+        let (oom_kills, container_boot_id) = match (oom_kills.get(&pod.uid), before.iter().find(is_same)) {
+            (Some(OomKills { count, boot_id }), _) => (Some(*count), Some(boot_id.clone())),
+            (None, Some(stored)) => (stored.oom_kills, stored.container_boot_id.clone()),
             (None, None) => (None, None),
         };
         ServerPod {
@@ -257,95 +374,8 @@ fn pods(phase: Phase, parts: &Parts<'_>, before: &[ServerPod], killed: &BTreeMap
             ip: details.and_then(|details| details.ip.as_deref()).map(Into::into),
             ready: is_ready(pod),
             oom_kills,
-            container_boot,
+            container_boot_id,
         }
     };
-    parts.live().map(pod).collect()
-}
-
-struct Conditions<'a> {
-    outlook: &'a Outlook,
-    checked: &'a Result<Valid<'a>, Vec<Violation>>,
-    generation: Option<i64>,
-    now: Timestamp,
-}
-
-impl Conditions<'_> {
-    fn all(&self, status: &DevServerStatus, settings: &Settings) -> Vec<Condition> {
-        let mut all = vec![self.accepted(), self.image()];
-        all.extend(self.disk(status));
-        all.extend([self.admitted(status), self.pods_ready(), self.ready()]);
-        all.extend(self.expiring(status, settings));
-        all
-    }
-
-    fn one(&self, kind: Type, holds: bool, reason: Reason, message: &str) -> Condition {
-        let status = if holds { Status::True } else { Status::False };
-        condition::new(kind, status, reason, message, self.generation, stored(self.now))
-    }
-
-    fn accepted(&self) -> Condition {
-        match self.checked {
-            Err(violations) => {
-                let reason = violations.first().map_or(Reason::Invalid, |violation| violation.reason);
-                let all: Vec<&str> = violations.iter().map(|violation| violation.message.as_str()).collect();
-                self.one(Type::Accepted, false, reason, &all.join(" "))
-            }
-            Ok(_) => self.one(Type::Accepted, true, Reason::Valid, "Everything asked for exists and is allowed."),
-        }
-    }
-
-    fn image(&self) -> Condition {
-        self.one(Type::ImageReady, true, Reason::ImageAvailable, "The image needs no build.")
-    }
-
-    fn disk(&self, status: &DevServerStatus) -> Option<Condition> {
-        match self.checked {
-            Ok(valid) => Some(self.one(Type::DiskReady, valid.disk.ready, valid.disk.reason, &valid.disk.message)),
-            // A flavor that is gone takes nothing away from a server that has its disk.
-            Err(_) if super::granted(Some(status)).is_some() => None,
-            Err(_) => Some(self.one(Type::DiskReady, false, Reason::NotQueued, "The request is not accepted.")),
-        }
-    }
-
-    fn admitted(&self, status: &DevServerStatus) -> Condition {
-        let grant = super::granted(Some(status));
-        let asked_away = grant.filter(|grant| grant.gives_way_at.is_some()).and_then(|grant| grant.message.as_ref());
-        let (holds, reason, message) = match self.outlook.phase {
-            Phase::Starting | Phase::Running if grant.is_some() => match asked_away {
-                Some(message) => (true, Reason::Preempted, message.as_str()),
-                None => (true, Reason::Granted, "The queue granted its devices and nodes."),
-            },
-            Phase::Queued => (false, self.outlook.reason, self.outlook.message.as_str()),
-            Phase::Hibernating | Phase::Hibernated => (false, self.outlook.reason, "It sleeps, and holds nothing."),
-            _ => (false, Reason::NotQueued, "It does not wait for devices."),
-        };
-        self.one(Type::Admitted, holds, reason, message)
-    }
-
-    fn pods_ready(&self) -> Condition {
-        let holds = self.outlook.phase == Phase::Running && self.outlook.reason == Reason::Running;
-        let message = if holds { "All pods are ready." } else { &self.outlook.message };
-        self.one(Type::PodsReady, holds, self.outlook.reason, message)
-    }
-
-    fn ready(&self) -> Condition {
-        let holds = self.outlook.phase == Phase::Running && self.outlook.reason == Reason::Running;
-        self.one(Type::Ready, holds, self.outlook.reason, &self.outlook.message)
-    }
-
-    fn expiring(&self, status: &DevServerStatus, settings: &Settings) -> Option<Condition> {
-        let soon = "Its time ends within half an hour: raise spec.lifetime to extend it.";
-        let over = "Its time is used up and it is about to stop: raise spec.lifetime to keep it.";
-        let stage = status.expires_at.as_ref().map(|at| lifetime::stage(at.0, settings.expiry_grace, self.now));
-        let (holds, reason, message) = match stage {
-            _ if self.outlook.news == Some(News::UsedUp) => (true, Reason::LifetimeUsedUp, "Its time is used up."),
-            Some(Stage::Grace(_) | Stage::Over) => (true, Reason::EndsSoon, over),
-            Some(Stage::EndsSoon(_)) => (true, Reason::EndsSoon, soon),
-            Some(Stage::TimeLeft(_)) => (false, Reason::TimeLeft, "There is time left."),
-            None if status.started_at.is_some() => (false, Reason::TimeLeft, "Its time stands still."),
-            None => return None,
-        };
-        Some(self.one(Type::Expiring, holds, reason, message))
-    }
+    pods.live().map(server_pod).collect()
 }

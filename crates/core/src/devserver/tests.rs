@@ -1,159 +1,176 @@
-//! What a server wishes of the queue, and what its owner is told while nothing can be done.
+//! Queue intent of a server, and its status while it waits.
 
-use odc_api::time::stored;
-use odc_api::v1alpha1::condition::Type;
+use k8s_openapi::jiff::Timestamp;
+use odc_api::time::to_api_precision;
+use odc_api::v1alpha1::condition::{Reason, Type};
 use odc_api::v1alpha1::{Admission, Desired, DevServer, DevServerStatus, Hibernation, HibernationCause, Phase};
 
-use super::fixtures::{ClaimState, Request, at, node, seen, settings};
-use super::{Question, Wish, decide, wish};
+use super::fixtures::{ClaimState, Request, at, node, observed, settings};
+use super::{Query, QueueIntent, SecretState, SoftState, queue_intent, reconcile};
 
 #[track_caller]
-fn check(given: &Request, pods_left: bool, expect: Wish) {
-    given.check(|checked| assert_eq!(wish(&given.server, checked, pods_left, &settings(), at(1_000)), expect));
+fn check(given: &Request, has_pods: bool, expect: QueueIntent) {
+    check_until(given, has_pods, (expect, None));
+}
+
+#[track_caller]
+fn check_until(given: &Request, has_pods: bool, expect: (QueueIntent, Option<Timestamp>)) {
+    given.check(|checked| assert_eq!(queue_intent(&given.server, checked, has_pods, &settings(), at(1_000)), expect));
 }
 
 fn with(change: impl FnOnce(&mut DevServerStatus)) -> Request {
-    Request::of(DevServer::test().status(change))
+    Request::new(DevServer::test().status(change))
 }
 
-fn granted(status: &mut DevServerStatus) {
+fn admit(status: &mut DevServerStatus) {
     status.admission.get_or_insert_default().nodes = vec!["node-1".into()];
 }
 
 #[test]
-fn who_wants_to_run_and_can_competes() {
-    check(&Request::of(DevServer::test()), false, Wish::Run);
-    check(&with(|status| status.phase = Some(Phase::Queued)), false, Wish::Run);
-    check(&with(|status| status.admission = Some(Admission::default())), false, Wish::Run);
+fn valid_server_is_queued() {
+    check(&Request::new(DevServer::test()), false, QueueIntent::Run);
+    check(&with(|status| status.phase = Some(Phase::Queued)), false, QueueIntent::Run);
+    check(&with(|status| status.admission = Some(Admission::default())), false, QueueIntent::Run);
 }
 
 #[test]
-fn who_has_a_grant_keeps_it_whatever_is_wrong_with_the_request() {
-    check(&with(granted), true, Wish::Run);
-    check(&with(granted), false, Wish::Run);
-    let mut refused = with(granted);
-    refused.flavors.clear();
-    check(&refused, true, Wish::Run);
-    check(&with(granted).claim(|state| state.claim = None), true, Wish::Run);
+fn admitted_server_keeps_running_if_request_becomes_invalid() {
+    check(&with(admit), true, QueueIntent::Run);
+    check(&with(admit), false, QueueIntent::Run);
+    let mut invalid = with(admit);
+    invalid.flavors.clear();
+    check(&invalid, true, QueueIntent::Run);
+    check(&with(admit).claim(|state| state.claim = None), true, QueueIntent::Run);
 }
 
 #[test]
-fn who_has_pods_left_or_something_missing_waits() {
-    check(&Request::of(DevServer::test()), true, Wish::Later(None));
-    let mut refused = Request::of(DevServer::test());
-    refused.flavors.clear();
-    check(&refused, false, Wish::Later(None));
+fn server_with_old_pods_or_invalid_request_is_postponed() {
+    check(&Request::new(DevServer::test()), true, QueueIntent::Postponed);
+    let mut invalid = Request::new(DevServer::test());
+    invalid.flavors.clear();
+    check(&invalid, false, QueueIntent::Postponed);
     let without_claim: fn(&mut ClaimState) = |state| state.claim = None;
-    check(&Request::of(DevServer::test()).claim(without_claim), false, Wish::Later(None));
+    check(&Request::new(DevServer::test()).claim(without_claim), false, QueueIntent::Postponed);
 }
 
 #[test]
-fn who_booked_a_time_waits_for_it() {
-    let booked = |second| Request::test(|server| server.spec.scheduling.not_before = Some(stored(at(second))));
-    check(&booked(1_001), false, Wish::Later(Some(at(1_001))));
-    check(&booked(1_000), false, Wish::Run);
+fn booked_server_is_queued_at_start_time() {
+    let booked =
+        |second| Request::test(|server| server.spec.scheduling.not_before = Some(to_api_precision(at(second))));
+    check_until(&booked(1_001), false, (QueueIntent::Postponed, Some(at(1_001))));
+    check(&booked(1_000), false, QueueIntent::Run);
     let mut running = booked(9_999);
-    running.server = running.server.clone().status(granted);
-    check(&running, true, Wish::Run);
+    running.server = running.server.clone().status(admit);
+    check(&running, true, QueueIntent::Run);
 }
 
 #[test]
-fn who_ends_or_sleeps_needs_nothing() {
+fn ended_or_hibernated_server_is_not_queued() {
     for desired in [Desired::Hibernated, Desired::Ended] {
-        check(&Request::of(DevServer::test().status(granted).desired(desired)), true, Wish::Rest);
+        check(&Request::new(DevServer::test().status(admit).desired(desired)), true, QueueIntent::Stopped);
     }
-    for phase in Phase::ALL.iter().filter(|phase| phase.terminal()) {
-        check(&Request::of(DevServer::test().status(granted).in_phase(*phase)), true, Wish::Rest);
+    for phase in Phase::ALL.iter().filter(|phase| phase.is_terminal()) {
+        check(&Request::new(DevServer::test().status(admit).in_phase(*phase)), true, QueueIntent::Stopped);
     }
-    check(&Request::of(DevServer::test().status(granted).in_phase(Phase::Stopping)), true, Wish::Rest);
-    let asleep = Hibernation { since: stored(at(0)), by: HibernationCause::Idle, wake_seen: None };
-    check(&with(|status| status.hibernation = Some(asleep)), false, Wish::Rest);
-    let mut deleted = with(granted);
-    deleted.server.metadata.deletion_timestamp = Some(stored(at(0)));
-    check(&deleted, true, Wish::Rest);
+    check(&Request::new(DevServer::test().status(admit).in_phase(Phase::Stopping)), true, QueueIntent::Stopped);
+    let hibernation =
+        Hibernation { since: to_api_precision(at(0)), cause: HibernationCause::Idle, observed_wake: None };
+    check(&with(|status| status.hibernation = Some(hibernation)), false, QueueIntent::Stopped);
+    let mut deleted = with(admit);
+    deleted.server.metadata.deletion_timestamp = Some(to_api_precision(at(0)));
+    check(&deleted, true, QueueIntent::Stopped);
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_told_while_it_is_tried_again() {
+fn recurring_error_is_reported_while_retried() {
     let starting = with(|status| {
-        granted(status);
+        admit(status);
         status.phase = Some(Phase::Starting);
     });
-    let told = |obstacle: Option<&str>| {
+    let reported = |error: Option<&str>| {
         starting.check(|checked| {
             let nodes = [node("node-1")];
-            let seen = super::Seen { obstacle: obstacle.map(str::to_owned), ..seen(&[], &nodes) };
-            let plan = decide(&starting.server, checked, &seen, &settings(), at(1_000));
-            assert_eq!(plan.ask, Some(Question::Keys));
+            let recurring_error = error.map(str::to_owned);
+            let soft_state = SoftState { secret: SecretState::Foreign, recurring_error, ..SoftState::default() };
+            let plan =
+                reconcile(&starting.server, checked, &observed(&[], &nodes), &soft_state, &settings(), at(1_000));
+            assert_eq!(plan.query, Some(Query::Secret));
             let conditions = plan.status.map(|status| status.conditions).unwrap_or_default();
             let ready = conditions.into_iter().find(|condition| condition.kind == Type::Ready);
             ready.map(|ready| (ready.reason.to_string(), ready.message.to_string()))
         })
     };
-    assert_eq!(told(None), None);
-    let said = "Secret server-1-keys cannot be had".to_owned();
-    assert_eq!(told(Some(&said)), Some(("Incomplete".to_owned(), said)));
+    assert_eq!(reported(None), None);
+    let error = "Failed to read Secret server-1-keys".to_owned();
+    assert_eq!(reported(Some(&error)), Some(("WriteFailed".to_owned(), error)));
 }
 
 #[test]
-fn who_is_about_to_be_admitted_is_not_told_to_wait_unless_it_takes_long() {
-    let waiting = Request::of(DevServer::test());
-    let told = |admitting: bool, waited: i64| {
-        waiting.check(|checked| {
-            let seen = super::Seen { admitting, held: Some((Phase::Queued, at(1_000 - waited))), ..seen(&[], &[]) };
-            let plan = decide(&waiting.server, checked, &seen, &settings(), at(1_000));
+fn queued_phase_is_deferred_longer_until_scheduler_reports_server_as_pending() {
+    let is_written = |is_pending: bool, waited: i64| {
+        let queued = with(|status| {
+            let reason = is_pending.then(|| Reason::InsufficientCapacity.into());
+            let message = is_pending.then(|| "No node has free capacity.".into());
+            status.admission = Some(Admission { reason, message, ..Admission::default() });
+        });
+        queued.check(|checked| {
+            let soft_state =
+                SoftState { deferred_phase: Some((Phase::Queued, at(1_000 - waited))), ..SoftState::default() };
+            let plan = reconcile(&queued.server, checked, &observed(&[], &[]), &soft_state, &settings(), at(1_000));
             assert_eq!(plan.phase, Some(Phase::Queued));
             plan.status.is_some()
         })
     };
-    assert!(!told(false, 0));
-    assert!(told(false, 1));
-    assert!(!told(true, 9));
-    assert!(told(true, 10));
+    assert!(!is_written(true, 0));
+    assert!(is_written(true, 1));
+    assert!(!is_written(false, 9));
+    assert!(is_written(false, 10));
 }
 
 #[test]
-fn who_cannot_be_granted_anything_is_told_why() {
+fn rejected_admission_is_reported() {
     let waiting = with(|status| status.phase = Some(Phase::Queued));
-    let said = "A rule of the cluster forbids it.".to_owned();
-    let mut booked = Request::of(DevServer::test());
-    booked.server.spec.scheduling.not_before = Some(stored(at(5_000)));
-    for (request, news) in [(waiting, false), (booked, true)] {
-        let plan = |refused: Option<String>| {
+    let message = "Denied by an admission webhook.".to_owned();
+    let mut booked = Request::new(DevServer::test());
+    booked.server.spec.scheduling.not_before = Some(to_api_precision(at(5_000)));
+    for (request, has_event) in [(waiting, false), (booked, true)] {
+        let plan = |rejection: Option<String>| {
             request.check(|checked| {
-                let seen = super::Seen { refused, held: Some((Phase::Queued, at(900))), ..seen(&[], &[]) };
-                decide(&request.server, checked, &seen, &settings(), at(1_000))
+                let deferred_phase = Some((Phase::Queued, at(900)));
+                let soft_state = SoftState { deferred_phase, rejection, ..SoftState::default() };
+                reconcile(&request.server, checked, &observed(&[], &[]), &soft_state, &settings(), at(1_000))
             })
         };
-        let refused = plan(Some(said.clone()));
-        let conditions = refused.status.map(|status| status.conditions).unwrap_or_default();
+        let rejected = plan(Some(message.clone()));
+        let conditions = rejected.status.map(|status| status.conditions).unwrap_or_default();
         let admitted = conditions.iter().find(|condition| condition.kind == Type::Admitted).unwrap();
-        assert_eq!((admitted.status.as_str(), admitted.reason.as_str()), ("False", "Incomplete"));
-        assert_eq!(admitted.message.as_str(), said);
-        // The queue has said it already.
-        assert_eq!((refused.events, plan(None).events.len()), (vec![], usize::from(news)));
+        assert_eq!((admitted.status.as_str(), admitted.reason.as_str()), ("False", "WriteFailed"));
+        assert_eq!(admitted.message.as_str(), message);
+        // The scheduler has published the event already.
+        assert_eq!((rejected.events, plan(None).events.len()), (vec![], usize::from(has_event)));
     }
 }
 
 #[test]
-fn a_secret_of_an_earlier_namesake_is_looked_at_again_soon_and_then_more_rarely() {
+fn foreign_secret_is_checked_with_increasing_interval() {
     let starting = with(|status| {
-        granted(status);
-        status.admission.get_or_insert_default().granted_at = Some(stored(at(900)));
+        admit(status);
+        status.admission.get_or_insert_default().admitted_at = Some(to_api_precision(at(900)));
         status.phase = Some(Phase::Starting);
     });
-    let looks = |checked: i64, now: i64| {
+    let is_checked = |checked: i64, now: i64| {
         starting.check(|valid| {
             let nodes = [node("node-1")];
-            let secret = super::SecretSeen::Foreign;
-            let seen = super::Seen { secret, secret_checked: Some(at(checked)), ..seen(&[], &nodes) };
-            decide(&starting.server, valid, &seen, &settings(), at(now)).ask == Some(Question::Secret)
+            let (secret, secret_checked_at) = (SecretState::Foreign, Some(at(checked)));
+            let soft_state = SoftState { secret, secret_checked_at, ..SoftState::default() };
+            let plan = reconcile(&starting.server, valid, &observed(&[], &nodes), &soft_state, &settings(), at(now));
+            plan.query == Some(Query::Secret)
         })
     };
-    assert!(!looks(900, 900));
-    assert!(looks(900, 901));
-    assert!(!looks(910, 919));
-    assert!(looks(910, 920));
-    assert!(!looks(1_000, 1_059));
-    assert!(looks(1_000, 1_060));
+    assert!(!is_checked(900, 900));
+    assert!(is_checked(900, 901));
+    assert!(!is_checked(910, 919));
+    assert!(is_checked(910, 920));
+    assert!(!is_checked(1_000, 1_059));
+    assert!(is_checked(1_000, 1_060));
 }

@@ -1,50 +1,48 @@
-//! Whether a request can be granted at all, by facts no rule of its kind can see.
+//! Validation of a request against other objects: flavor, user, team and claims.
 //!
-//! The API server has already refused what is wrong in itself. Here the request meets the flavor, the user, the team
-//! and the claims. Violations are no errors: they become the condition Accepted, and nothing is retried until
-//! something changes.
+//! The API server validates the object itself with the rules of the CRD. Violations found here are not errors: they become
+//! the condition Accepted, and nothing is retried until something changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use odc_api::name::{FlavorName, ServerName, UserName};
+use odc_api::name::{FlavorName, ObjectName, ServerName, UserName};
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerUser, Home, Priority, Team};
 use odc_api::{mount_path::MountPath, namespace};
 
-use crate::holder::Holder;
-use crate::seen::{Claim, ClaimPhase, Runtime};
+use crate::cluster::{Claim, ClaimPhase, RuntimeClass};
+use crate::volume_owner::VolumeUser;
 
-/// What a request is checked against.
+/// The objects a request is validated against.
 #[derive(Clone, Debug)]
-pub struct Facts<'a> {
-    /// The owner, by the namespace.
+pub struct Inputs<'a> {
+    /// The owner of the namespace.
     pub user: Option<&'a DevServerUser>,
-    /// The team the request names.
+    /// The team in the spec, if it exists.
     pub team: Option<&'a Team>,
     pub flavors: &'a BTreeMap<FlavorName, Arc<DevServerFlavor>>,
-    /// The runtime classes there are.
-    pub runtimes: &'a [Arc<Runtime>],
-    /// The claims it mounts, its home first.
-    pub claims: Vec<ClaimFact<'a>>,
-    /// Users it lets in, as far as they exist.
+    pub runtime_classes: &'a [Arc<RuntimeClass>],
+    /// The claims of the server, its home first.
+    pub claims: Vec<ClaimInput<'a>>,
+    /// The existing users the server is shared with.
     pub guests: Vec<&'a DevServerUser>,
-    /// What a server runs that names no image.
+    /// The image of servers that do not name one.
     pub default_image: &'a str,
 }
 
-/// A claim that a server mounts.
+/// A claim of the server.
 #[derive(Clone, Debug)]
-pub struct ClaimFact<'a> {
+pub struct ClaimInput<'a> {
     pub name: &'a str,
     pub claim: Option<&'a Claim>,
-    /// It will be bound when its first pod is placed.
+    /// It is bound when its first pod is scheduled.
     pub waits_for_consumer: bool,
-    /// Who has it, or comes before us, if only one can use it.
-    pub held_by: Option<&'a Holder>,
+    /// For a claim that only one server can use: the other server or pod that uses it or has precedence.
+    pub used_by: Option<&'a VolumeUser>,
 }
 
-/// A request that can be granted.
+/// A valid request with all references resolved.
 #[derive(Clone, Debug)]
 pub struct Valid<'a> {
     pub server: &'a DevServer,
@@ -53,19 +51,27 @@ pub struct Valid<'a> {
     pub uid: &'a str,
     pub owner: UserName,
     pub user: &'a DevServerUser,
-    /// Other users who may come in.
+    /// Users the server is shared with.
     pub guests: Vec<&'a DevServerUser>,
     pub flavor_name: FlavorName,
     pub flavor: &'a DevServerFlavorSpec,
-    /// The runtime class that the flavor names.
-    pub runtime: Option<&'a Runtime>,
-    /// Devices on each node.
+    /// The runtime class of the flavor.
+    pub runtime_class: Option<&'a RuntimeClass>,
+    /// Devices per node.
     pub count: u32,
     pub nodes: u32,
     pub image: &'a str,
     pub disk: Disk,
-    /// What to mount besides the home, the server's own before the flavor's.
+    /// Volumes besides the home: those of the server, then those of the flavor.
     pub volumes: Vec<Mount<'a>>,
+}
+
+impl Valid<'_> {
+    /// Returns the names of the pull Secrets: that of the server, then that of the flavor.
+    pub fn pull_secrets(&self) -> impl Iterator<Item = &str> {
+        let own = self.server.spec.image.as_ref().and_then(|image| image.pull_secret.as_ref());
+        own.into_iter().chain(&self.flavor.pull_secret).map(ObjectName::as_str)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +81,7 @@ pub struct Mount<'a> {
     pub read_only: bool,
 }
 
-/// How the home and the other claims are.
+/// The state of the home and the other claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     pub ready: bool,
@@ -86,7 +92,7 @@ pub struct Disk {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub reason: Reason,
-    /// What is wrong and what to do about it.
+    /// The fault and what to do about it.
     pub message: String,
 }
 
@@ -94,41 +100,41 @@ fn violation(reason: Reason, message: impl Into<String>) -> Violation {
     Violation { reason, message: message.into() }
 }
 
-/// Every violation, or the request with all its open ends tied.
-pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a>, Vec<Violation>> {
+/// Returns the resolved request, or all violations.
+pub fn validate<'a>(server: &'a DevServer, inputs: &Inputs<'a>) -> Result<Valid<'a>, Vec<Violation>> {
     let spec = &server.spec;
     let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
     let name = server.metadata.name.as_deref().unwrap_or_default().parse::<ServerName>();
     let name = name.map_err(|error| vec![violation(Reason::Invalid, format!("{error}."))])?;
     let no_owner = || {
-        let message = format!("Namespace {namespace} belongs to no user of ODC: create the server in dev-<user>.");
+        let message = format!("Namespace {namespace} does not belong to a user. Create the server in dev-<user>.");
         vec![violation(Reason::NoOwner, message)]
     };
     let owner = namespace::owner(namespace).ok_or_else(no_owner)?;
-    let user = facts.user.ok_or_else(no_owner)?;
+    let user = inputs.user.ok_or_else(no_owner)?;
 
-    let (flavor_name, flavor) = flavor(server, facts).map_err(|violation| vec![violation])?;
+    let (flavor_name, flavor) = flavor(server, inputs).map_err(|violation| vec![violation])?;
     let (count, bad_count) = match count(spec.count, &flavor_name, flavor) {
         Ok(count) => (count, None),
         Err(violation) => (0, Some(violation)),
     };
     let volumes = volumes(server, flavor);
-    // Who has its devices keeps them, whatever becomes of its owner's rights: what it holds must go on being counted.
-    let granted = super::granted(server.status.as_ref()).is_some();
-    let membership = team(server, &owner, facts.team).filter(|_| !granted);
-    let urgency = priority(server, user, facts.team).filter(|_| !granted);
-    let runtime = flavor.runtime_class.as_ref().and_then(|named| {
-        let found = facts.runtimes.iter().find(|class| class.name == named.as_str());
+    // An admitted server keeps its devices when its owner loses permissions, because its usage must still be accounted.
+    let admitted = super::active_admission(server.status.as_ref()).is_some();
+    let membership = team(server, &owner, inputs.team).filter(|_| !admitted);
+    let priority = priority(server, user, inputs.team).filter(|_| !admitted);
+    let runtime_class = flavor.runtime_class.as_ref().and_then(|name| {
+        let found = inputs.runtime_classes.iter().find(|class| class.name == name.as_str());
         found.map(|class| &**class)
     });
     let violations: Vec<Violation> = [
         bad_count,
         membership,
-        urgency,
+        priority,
         maintenance(server, &owner, &flavor_name, flavor),
-        no_runtime(server, &flavor_name, flavor, runtime),
-        not_built_yet(server),
-        gang_home(server, facts),
+        missing_runtime_class(server, &flavor_name, flavor, runtime_class),
+        unsupported(server),
+        gang_home(server, inputs),
     ]
     .into_iter()
     .flatten()
@@ -145,39 +151,41 @@ pub fn validate<'a>(server: &'a DevServer, facts: &Facts<'a>) -> Result<Valid<'a
         uid: server.metadata.uid.as_deref().unwrap_or_default(),
         owner,
         user,
-        guests: facts.guests.clone(),
+        guests: inputs.guests.clone(),
         flavor_name,
         flavor,
-        runtime,
+        runtime_class,
         count,
         nodes: spec.nodes,
-        image: image.or(preferred).unwrap_or(facts.default_image),
-        disk: disk(&spec.home, &facts.claims),
+        image: image.or(preferred).unwrap_or(inputs.default_image),
+        disk: disk(&spec.home, &inputs.claims),
         volumes,
     })
 }
 
-/// The flavor it has already, the one it names, its owner's, or the cluster's.
+/// Returns the flavor of the status, of the spec, of the owner's defaults, or the cluster default, in this order.
 pub fn flavor_name(
     server: &DevServer,
     user: Option<&DevServerUser>,
     flavors: &BTreeMap<FlavorName, Arc<DevServerFlavor>>,
 ) -> Result<FlavorName, Violation> {
-    let had = server.status.as_ref().and_then(|status| status.flavor.clone());
+    let assigned = server.status.as_ref().and_then(|status| status.flavor.clone());
     let preferred = || user?.spec.defaults.as_ref()?.flavor.clone();
-    match had.or_else(|| server.spec.flavor.clone()).or_else(preferred) {
+    match assigned.or_else(|| server.spec.flavor.clone()).or_else(preferred) {
         Some(name) => Ok(name),
         None => default_flavor(flavors),
     }
 }
 
-fn flavor<'a>(server: &DevServer, facts: &Facts<'a>) -> Result<(FlavorName, &'a DevServerFlavorSpec), Violation> {
-    let name = flavor_name(server, facts.user, facts.flavors)?;
-    let flavor = facts.flavors.get(&name).ok_or_else(|| {
-        let some: Vec<&str> = facts.flavors.keys().take(5).map(FlavorName::as_str).collect();
-        let known =
-            if some.is_empty() { "there is none yet".to_owned() } else { format!("there is {}", some.join(", ")) };
-        violation(Reason::UnknownFlavor, format!("Flavor {name} does not exist; {known}."))
+fn flavor<'a>(server: &DevServer, inputs: &Inputs<'a>) -> Result<(FlavorName, &'a DevServerFlavorSpec), Violation> {
+    let name = flavor_name(server, inputs.user, inputs.flavors)?;
+    let flavor = inputs.flavors.get(&name).ok_or_else(|| {
+        let names: Vec<&str> = inputs.flavors.keys().take(5).map(FlavorName::as_str).collect();
+        let available = match names.as_slice() {
+            [] => "No flavors exist".to_owned(),
+            names => format!("Available flavors: {}", names.join(", ")),
+        };
+        violation(Reason::FlavorNotFound, format!("Flavor {name} not found. {available}."))
     })?;
     Ok((name, &flavor.spec))
 }
@@ -187,25 +195,25 @@ fn default_flavor(flavors: &BTreeMap<FlavorName, Arc<DevServerFlavor>>) -> Resul
         flavors.iter().filter(|(_, flavor)| flavor.spec.default).map(|(name, _)| name).collect();
     match defaults.as_slice() {
         [one] => Ok((*one).clone()),
-        [] => Err(violation(Reason::NoDefaultFlavor, "No flavor is the default: name one in spec.flavor.")),
+        [] => Err(violation(Reason::NoDefaultFlavor, "No default flavor. Set spec.flavor.")),
         several => {
             let names: Vec<&str> = several.iter().take(5).map(|name| name.as_str()).collect();
             let message = format!(
-                "Flavors {} all claim to be the default: name one in spec.flavor, or ask an administrator to leave one.",
+                "Multiple default flavors: {}. Set spec.flavor, or ask an administrator to keep one default.",
                 names.join(", ")
             );
-            Err(violation(Reason::SeveralDefaultFlavors, message))
+            Err(violation(Reason::MultipleDefaultFlavors, message))
         }
     }
 }
 
-fn count(asked: Option<u32>, name: &FlavorName, flavor: &DevServerFlavorSpec) -> Result<u32, Violation> {
-    let refuse = |message: String| Err(violation(Reason::CountNotAllowed, message));
-    match (&flavor.device, asked) {
+fn count(requested: Option<u32>, name: &FlavorName, flavor: &DevServerFlavorSpec) -> Result<u32, Violation> {
+    let invalid = |message: String| Err(violation(Reason::InvalidCount, message));
+    match (&flavor.device, requested) {
         (None, None | Some(0)) => Ok(0),
-        (None, Some(_)) => refuse(format!("Flavor {name} has no devices: leave spec.count out.")),
-        (Some(device), asked) => {
-            let count = asked.unwrap_or(1);
+        (None, Some(_)) => invalid(format!("Flavor {name} has no devices. Omit spec.count.")),
+        (Some(device), requested) => {
+            let count = requested.unwrap_or(1);
             let listed = device.counts.is_empty() || device.counts.contains(&count);
             if count >= 1 && count <= device.per_node && listed {
                 return Ok(count);
@@ -216,7 +224,10 @@ fn count(asked: Option<u32>, name: &FlavorName, flavor: &DevServerFlavorSpec) ->
                 [] => format!("1 to {}", device.per_node),
                 some => some.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
             };
-            refuse(format!("Flavor {name} offers {offer} of {} on a node, not {count}.", device.resource))
+            invalid(format!(
+                "Invalid count {count}: flavor {name} offers {offer} {} per node. Set spec.count to one of these.",
+                device.resource
+            ))
         }
     }
 }
@@ -225,14 +236,15 @@ fn team(server: &DevServer, owner: &UserName, team: Option<&Team>) -> Option<Vio
     let name = server.spec.team.as_ref()?;
     let member = team.is_some_and(|team| team.spec.members.contains(owner));
     (!member).then(|| {
-        // Whether the team exists is its members' business.
-        let message = format!("{owner} is no member of a team {name}: leave spec.team out, or ask to be added.");
-        violation(Reason::NotATeamMember, message)
+        // The message does not reveal whether the team exists.
+        let message = format!("User {owner} is not a member of team {name}. Omit spec.team, or ask to be added.");
+        violation(Reason::NotTeamMember, message)
     })
 }
 
-/// The most urgent a request may be. Without a team nobody may be more urgent than others, unless they are allowed to.
-pub fn ceiling(user: Option<&DevServerUser>, team: Option<&Team>) -> Priority {
+/// Returns the highest priority a request may have: at most the team's ceiling and the user's own. Without either it is
+/// Normal.
+pub fn priority_ceiling(user: Option<&DevServerUser>, team: Option<&Team>) -> Priority {
     let own = user.and_then(|user| user.spec.priority_ceiling);
     match team.map(|team| team.spec.priority.ceiling) {
         Some(teams) => own.map_or(teams, |own| own.min(teams)),
@@ -240,15 +252,25 @@ pub fn ceiling(user: Option<&DevServerUser>, team: Option<&Team>) -> Priority {
     }
 }
 
+/// Returns the requested priority or the team's default, limited by the ceiling.
+pub fn effective_priority(server: &DevServer, user: Option<&DevServerUser>, team: Option<&Team>) -> Priority {
+    let default = team.map_or(Priority::Normal, |team| team.spec.priority.default);
+    server.spec.scheduling.priority.unwrap_or(default).min(priority_ceiling(user, team))
+}
+
 fn priority(server: &DevServer, user: &DevServerUser, team: Option<&Team>) -> Option<Violation> {
-    let asked = server.spec.scheduling.priority?;
-    let ceiling = ceiling(Some(user), team);
-    (asked > ceiling).then(|| {
-        violation(Reason::PriorityTooHigh, format!("Priority {asked:?} is above what is allowed here, {ceiling:?}."))
+    let requested = server.spec.scheduling.priority?;
+    let ceiling = priority_ceiling(Some(user), team);
+    (requested > ceiling).then(|| {
+        let message = format!(
+            "Priority {requested:?} exceeds the allowed maximum {ceiling:?}. Lower scheduling.priority, or ask an \
+             administrator to raise the ceiling."
+        );
+        violation(Reason::PriorityTooHigh, message)
     })
 }
 
-/// Maintenance keeps new servers away; those that have their devices keep them.
+/// Maintenance rejects new servers. Admitted ones are not affected.
 fn maintenance(
     server: &DevServer,
     owner: &UserName,
@@ -256,47 +278,46 @@ fn maintenance(
     flavor: &DevServerFlavorSpec,
 ) -> Option<Violation> {
     let maintenance = flavor.maintenance.as_ref()?;
-    let granted = super::granted(server.status.as_ref()).is_some();
-    (!granted && !maintenance.allow.contains(owner))
+    let admitted = super::active_admission(server.status.as_ref()).is_some();
+    (!admitted && !maintenance.allow.contains(owner))
         .then(|| violation(Reason::Maintenance, format!("Flavor {name} is in maintenance: {}", maintenance.message)))
 }
 
-/// The API server refuses every pod of a runtime class that does not exist. Servers that have theirs keep them.
-fn no_runtime(
+/// The API server rejects pods with a runtime class that does not exist. Admitted servers are not affected.
+fn missing_runtime_class(
     server: &DevServer,
     name: &FlavorName,
     flavor: &DevServerFlavorSpec,
-    runtime: Option<&Runtime>,
+    runtime_class: Option<&RuntimeClass>,
 ) -> Option<Violation> {
-    let class = flavor.runtime_class.as_ref().filter(|_| runtime.is_none())?;
+    let class = flavor.runtime_class.as_ref().filter(|_| runtime_class.is_none())?;
     let message = format!(
-        "Flavor {name} runs servers in the RuntimeClass {class}, which does not exist: take another flavor, or ask an \
-         administrator to create it."
+        "RuntimeClass {class} of flavor {name} not found. Use another flavor, or ask an administrator to create it."
     );
-    super::granted(server.status.as_ref()).is_none().then(|| violation(Reason::NotSupported, message))
+    super::active_admission(server.status.as_ref()).is_none().then(|| violation(Reason::NotSupported, message))
 }
 
-/// Parts of the request that this version does not carry out. Better refused than ignored.
-fn not_built_yet(server: &DevServer) -> Option<Violation> {
+/// Fields of the API that are not implemented are rejected rather than ignored.
+fn unsupported(server: &DevServer) -> Option<Violation> {
     let spec = &server.spec;
     let message = if matches!(spec.home, Home::Disk(_)) {
-        "This cluster has no disks of ODC: name an existing claim in home.claim, or a size in home.ephemeral."
+        "home.disk is not supported by this cluster. Use home.claim or home.ephemeral."
     } else if spec.image.as_ref().is_some_and(|image| image.build.is_some()) {
-        "This cluster builds no images: name one in image.ref."
+        "image.build is not supported by this cluster. Use image.ref."
     } else {
         return None;
     };
     Some(violation(Reason::NotSupported, message))
 }
 
-fn gang_home(server: &DevServer, facts: &Facts<'_>) -> Option<Violation> {
+fn gang_home(server: &DevServer, inputs: &Inputs<'_>) -> Option<Violation> {
     if server.spec.nodes == 1 {
         return None;
     }
-    let single = facts.claims.iter().find(|fact| fact.claim.is_some_and(|claim| !claim.shared))?;
+    let single = inputs.claims.iter().find(|input| input.claim.is_some_and(|claim| !claim.shared))?;
     let message = format!(
-        "Claim {} can be mounted on one node only, and a gang has {}: use a claim with the access mode ReadWriteMany, \
-         or an ephemeral home.",
+        "Claim {} can be mounted on one node only, but the server requires {} nodes. Use a claim with access mode \
+         ReadWriteMany, or an ephemeral home.",
         single.name, server.spec.nodes
     );
     Some(violation(Reason::NotSupported, message))
@@ -311,7 +332,7 @@ fn volumes<'a>(server: &'a DevServer, flavor: &'a DevServerFlavorSpec) -> Vec<Mo
         .collect()
 }
 
-/// The claims a server mounts, its home first. The flavor's own count too.
+/// Returns the claims a server mounts, including those of its flavor. The home comes first.
 pub fn claims<'a>(server: &'a DevServer, flavor: Option<&'a DevServerFlavorSpec>) -> Vec<&'a str> {
     let home = match &server.spec.home {
         Home::Claim(claim) => Some(claim.as_str()),
@@ -324,55 +345,61 @@ pub fn claims<'a>(server: &'a DevServer, flavor: Option<&'a DevServerFlavorSpec>
         Some(mounts) => all.extend(mounts.iter().map(|mount| mount.claim)),
         None => all.extend(own),
     }
-    let mut known = Vec::new();
+    let mut unique = Vec::new();
     for claim in all {
-        if !known.contains(&claim) {
-            known.push(claim);
+        if !unique.contains(&claim) {
+            unique.push(claim);
         }
     }
-    known
+    unique
 }
 
-fn disk(home: &Home, claims: &[ClaimFact<'_>]) -> Disk {
-    let not = |reason, message: String| Disk { ready: false, reason, message };
-    for fact in claims {
-        let name = fact.name;
-        let Some(claim) = fact.claim else {
-            return not(
+fn disk(home: &Home, claims: &[ClaimInput<'_>]) -> Disk {
+    let unready = |reason, message: String| Disk { ready: false, reason, message };
+    for input in claims {
+        let name = input.name;
+        let Some(claim) = input.claim else {
+            return unready(
                 Reason::DiskNotFound,
-                format!("Claim {name} does not exist in this namespace: create it, and the server goes on."),
+                format!("Claim {name} not found in this namespace. Create it to continue."),
             );
         };
-        if claim.deleting {
-            return not(Reason::DiskUnavailable, format!("Claim {name} is being deleted."));
+        if claim.is_deleting {
+            return unready(
+                Reason::DiskUnavailable,
+                format!("Claim {name} is being deleted. Recreate the server with another claim."),
+            );
         }
-        if let Some(holder) = fact.held_by {
-            let message = match holder {
-                Holder::Server(other) => {
-                    format!("Claim {name} is used by server {other}: end or hibernate that one first.")
+        if let Some(user) = input.used_by {
+            let message = match user {
+                VolumeUser::Server(other) => {
+                    format!("Claim {name} is in use by server {other}. Stop or hibernate that server first.")
                 }
-                Holder::Pod(pod) => {
-                    format!("Claim {name} is still mounted by pod {pod}: the server goes on when that pod is gone.")
+                VolumeUser::Pod(pod) => {
+                    format!("Claim {name} is still mounted by pod {pod}. Waiting for the pod to be deleted.")
                 }
             };
-            return not(Reason::DiskInUse, message);
+            return unready(Reason::DiskInUse, message);
         }
         match claim.phase {
             ClaimPhase::Bound => {}
-            ClaimPhase::Pending if fact.waits_for_consumer => {}
+            ClaimPhase::Pending if input.waits_for_consumer => {}
             ClaimPhase::Pending => {
-                return not(Reason::DiskPending, format!("Claim {name} is not bound to a volume yet."));
+                return unready(Reason::DiskPending, format!("Waiting for claim {name} to be bound to a volume."));
             }
             ClaimPhase::Lost => {
-                return not(Reason::DiskUnavailable, format!("The volume of claim {name} is lost."));
+                let message = format!(
+                    "The volume of claim {name} is lost. Restore the volume, or recreate the server with another claim."
+                );
+                return unready(Reason::DiskUnavailable, message);
             }
         }
     }
-    let waiting = claims.iter().any(|fact| fact.claim.is_some_and(|claim| claim.phase == ClaimPhase::Pending));
+    let waiting = claims.iter().any(|input| input.claim.is_some_and(|claim| claim.phase == ClaimPhase::Pending));
     let (reason, message) = match home {
-        _ if waiting => (Reason::WaitingForFirstConsumer, "Its claim is bound when the server is placed."),
-        Home::Ephemeral(_) => (Reason::Ephemeral, "The home is gone with its pod."),
-        Home::Claim(_) | Home::Disk(_) => (Reason::Bound, "The home is there."),
+        _ if waiting => (Reason::WaitingForFirstConsumer, "The claim is bound when the server is scheduled."),
+        Home::Ephemeral(_) => (Reason::Ephemeral, "Ephemeral home: data is lost when the pod is deleted."),
+        Home::Claim(_) | Home::Disk(_) => (Reason::Bound, "The home is available."),
     };
     Disk { ready: true, reason, message: message.into() }
 }

@@ -1,58 +1,65 @@
-//! What the world is told. Everything it knows came in as one of these, so a recorded list of them is a complete replay.
+//! Inputs of the scheduler. All of its state comes from these events, so a recorded list of them is a complete replay.
 
 use std::collections::BTreeMap;
 
 use odc_api::v1alpha1::{Priority, Toleration};
 use serde::{Deserialize, Serialize};
 
-use super::stays::{Given, Record};
-use crate::amounts::Amounts;
-use crate::seen::{Reach, Taint};
+use super::Plan;
+use super::eta::history::{EtaEstimate, FlavorHistory};
+use crate::cluster::{Taint, VolumeAffinity};
+use crate::resources::Resources;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Event {
-    /// A node as it is now.
+    /// A node was added or changed.
     Node(Node),
-    NodeGone(String),
-    /// A server as it is now.
+    NodeDeleted(String),
+    /// A server was added or changed.
     Server(Box<Server>),
-    ServerGone(String),
-    User(Account),
-    UserGone(String),
-    Team(Account),
-    TeamGone(String),
-    /// Somebody who waits was promised a start, by a world that is gone.
-    Promise(Promise),
-    /// What is known about the stays in a flavor, as it was stored.
-    Record {
+    ServerDeleted(String),
+    User(AccountSpec),
+    UserDeleted(String),
+    Team(AccountSpec),
+    TeamDeleted(String),
+    /// A reservation made by an earlier leader.
+    Reservation(ReservationSpec),
+    /// The stored history of a flavor.
+    History {
         flavor: String,
-        record: Box<Record>,
+        history: Box<FlavorHistory>,
     },
-    /// Somebody left, after so long of a lifetime.
-    Stay {
+    /// A server released its nodes.
+    RunCompleted {
         flavor: String,
         lifetime: i64,
-        stayed: i64,
+        runtime: i64,
     },
-    /// Somebody who was promised a start has started, after so long.
-    Waited {
+    /// A server that was given an estimate has started.
+    WaitCompleted {
         flavor: String,
-        given: Given,
-        waited: i64,
+        estimate: EtaEstimate,
+        wait: i64,
     },
 }
 
-/// A planned start.
+/// One step of the scheduler, for recorded traces.
+#[derive(Clone, Copy, Debug)]
+pub enum TraceRecord<'a> {
+    Event { now: i64, event: &'a Event },
+    Plan { now: i64, plan: &'a Plan },
+}
+
+/// The planned start of a pending server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Promise {
-    /// Of the server.
-    pub id: String,
-    /// How many with planned starts were ahead of it.
-    pub place: usize,
+pub struct ReservationSpec {
+    pub server: String,
+    /// Number of servers with reservations ahead of it in the queue.
+    pub queue_index: usize,
     pub start: i64,
-    pub until: i64,
+    pub end: i64,
     pub nodes: Vec<String>,
 }
 
@@ -64,98 +71,96 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    pub capacity: Amounts,
-    /// What pods use that are no server's. It is not the queue's to wait for.
+    pub capacity: Resources,
+    /// Used by pods that belong to no server. The scheduler does not wait for these pods.
     #[serde(default)]
-    pub others: Amounts,
+    pub foreign_usage: Resources,
     #[serde(default)]
-    pub service: Service,
+    pub state: NodeState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Service {
+pub enum NodeState {
     #[default]
-    Open,
-    /// It takes nobody now and is expected back by then, because it restarts.
-    Back(i64),
-    /// It takes nobody, and nobody knows until when.
-    Closed,
+    Schedulable,
+    /// Restarting, and expected back by this time.
+    UnavailableUntil(i64),
+    /// Cordoned or lost, for an unknown time.
+    Unschedulable,
 }
 
-/// A server as the queue sees it. Times are seconds since 1970.
+/// A server as the scheduler sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Server {
     pub id: String,
-    /// Decides between two that are equal in everything else.
+    /// Breaks ties between servers that are equal in everything else.
     pub name: String,
     pub owner: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
     pub flavor: String,
-    pub ask: Ask,
+    pub request: Request,
     /// At most the ceiling of its user and team.
     #[serde(default)]
     pub priority: Priority,
     #[serde(default)]
     pub preemptible: bool,
-    /// Its place in the queue counts from here.
-    pub queued: i64,
-    /// A booking: not before this time.
+    /// Determines its position in the queue.
+    pub queued_at: i64,
+    /// The start time of a booking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<i64>,
-    /// The queue has promised the booked time, so it comes before everybody who has no such promise.
+    /// The booking is confirmed, so the server goes before all servers without a confirmed booking.
     #[serde(default)]
-    pub booked: bool,
-    /// How long it holds its nodes once it starts, at most; nothing if nobody knows.
+    pub booking_confirmed: bool,
+    /// Maximum time for which it holds its nodes; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lifetime: Option<i64>,
-    /// How often it was preempted.
+    pub max_hold_time: Option<i64>,
+    /// Number of times it was preempted.
     #[serde(default)]
     pub preemptions: u32,
-    /// Nodes that refused it, each with what was said.
+    /// Nodes that rejected it, with the message of Kubernetes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub unfit: BTreeMap<String, String>,
-    /// It is not to start in this plan: its grant was just taken back, and others were promised something from the same
-    /// facts. It has its place.
+    pub rejected_by: BTreeMap<String, String>,
+    /// Its admission was just revoked, so it must not start in this cycle. It keeps its position in the queue.
     #[serde(default)]
-    pub barred: bool,
-    pub state: State,
+    pub excluded_this_cycle: bool,
+    pub state: ServerState,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum State {
-    Waiting,
-    Running(Running),
-    /// It sleeps, or is not ready to compete. It counts as a server.
-    Resting,
+pub enum ServerState {
+    Pending,
+    Running(RunInfo),
+    /// Hibernated, or not ready to be queued. It counts towards the server quota.
+    Inactive,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Running {
-    /// What it takes, node by node.
-    pub on: Vec<(String, Amounts)>,
-    pub since: i64,
-    /// When its nodes are free at the latest, its orderly stop included; nothing if nobody knows.
+pub struct RunInfo {
+    /// The resources it uses on each node.
+    pub nodes: Vec<(String, Resources)>,
+    pub started_at: i64,
+    /// When its nodes are free at the latest, including its graceful stop; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<i64>,
-    /// It is on its way out already.
     #[serde(default)]
-    pub leaving: bool,
+    pub terminating: bool,
 }
 
-/// What a server asks of its nodes.
+/// The resources and constraints of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ask {
+pub struct Request {
     /// More than one is a gang.
     pub nodes: u32,
-    /// What it takes on each node, the pod itself included.
-    pub each: Amounts,
-    /// The device of its flavor, which `each` has an amount of.
+    /// Resources on each node, including the pod itself.
+    pub per_node: Resources,
+    /// The device of its flavor; `per_node` has the amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -165,38 +170,38 @@ pub struct Ask {
     /// The label whose value all nodes of a gang must share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// From where its volumes can be reached; a node must be in all of them.
+    /// The node affinity of each volume; a node must match all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reach: Vec<Reach>,
+    pub volume_affinity: Vec<VolumeAffinity>,
 }
 
-/// A user or a team.
+/// The quota and fair share of a user or a team.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Account {
+pub struct AccountSpec {
     pub name: String,
-    /// Its part of the cluster relative to the others; 0 counts as 1.
+    /// Fair-share weight; 0 counts as 1.
     #[serde(default)]
     pub weight: u32,
     #[serde(default)]
     pub limits: Limits,
-    /// How many devices above its limit a team may borrow; nothing for as many as are idle.
+    /// Number of devices above its limit that a team may borrow; `None` for all that are idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub borrow: Option<i64>,
-    /// What it used until some time, if that is known better than from the servers.
+    pub borrowing_limit: Option<i64>,
+    /// Stored usage; replaces what was computed from its servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub used: Option<Used>,
+    pub usage: Option<DecayedUsage>,
 }
 
-/// Thousandths of device seconds, older ones counted for less, as of a time.
+/// Usage in millidevice-seconds, decayed exponentially. A millidevice is a thousandth of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Used {
+pub struct DecayedUsage {
     pub amount: i64,
-    pub at: i64,
+    pub as_of: i64,
 }
 
-/// The most somebody may hold. What is not there is not limited.
+/// Quota of an account. A missing entry means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
@@ -204,73 +209,73 @@ pub struct Limits {
     pub servers: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<i64>,
-    /// Devices of one flavor.
+    /// Devices by flavor.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub flavors: BTreeMap<String, i64>,
-    /// Billionths of a core: as exact as it was written.
+    /// In nanocores, the precision of a Kubernetes quantity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<i128>,
-    /// Billionths of a byte.
+    /// In nanobytes, likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<i128>,
 }
 
-impl Ask {
-    /// At least one: a grant of nothing would be no grant.
+impl Request {
+    /// Returns the number of nodes, at least one.
     pub fn nodes(&self) -> usize {
         usize::try_from(self.nodes).unwrap_or(usize::MAX).max(1)
     }
 
-    /// The label that the nodes must agree on. One node agrees with itself.
-    pub(super) fn shared_label(&self) -> Option<&str> {
+    /// Returns the topology label of a gang; `None` for a single node.
+    pub(super) fn topology_label(&self) -> Option<&str> {
         self.topology.as_deref().filter(|_| self.nodes() > 1)
     }
 
-    /// How much of the flavor's device it takes on all nodes together.
+    /// Returns the number of the flavor's devices on all nodes together.
     pub fn devices(&self) -> i64 {
-        self.in_all(self.device.as_deref().map_or(0, |device| self.each.device(device)))
+        self.total(self.device.as_deref().map_or(0, |device| self.per_node.device(device)))
     }
 
-    pub(super) fn in_all(&self, each: i64) -> i64 {
-        each.saturating_mul(i64::try_from(self.nodes()).unwrap_or(i64::MAX))
+    /// Multiplies an amount per node by the number of nodes.
+    pub(super) fn total(&self, per_node: i64) -> i64 {
+        per_node.saturating_mul(i64::try_from(self.nodes()).unwrap_or(i64::MAX))
     }
 
-    /// What a second of it costs in fair shares, in thousandths of a device. Where there are no devices, sixteen cores
-    /// count as one, so that CPU servers have shares too.
-    pub(crate) fn cost(&self) -> i64 {
+    /// Returns the fair-share usage per second in millidevices. Without devices, sixteen cores count as one, so
+    /// that CPU servers have shares too.
+    pub(crate) fn usage_rate(&self) -> i64 {
         match self.devices() {
-            0 => self.in_all(self.each.cpu.max(0) / 16),
+            0 => self.total(self.per_node.cpu.max(0) / 16),
             devices => devices.saturating_mul(1_000),
         }
     }
 }
 
 impl Server {
-    pub(super) fn waits(&self) -> bool {
-        self.state == State::Waiting
+    pub(super) fn is_pending(&self) -> bool {
+        self.state == ServerState::Pending
     }
 
-    pub(super) fn running(&self) -> Option<&Running> {
+    pub(super) fn running(&self) -> Option<&RunInfo> {
         match &self.state {
-            State::Running(running) => Some(running),
-            State::Waiting | State::Resting => None,
+            ServerState::Running(running) => Some(running),
+            ServerState::Pending | ServerState::Inactive => None,
         }
     }
 
-    /// Whether it asked for a time that was still to come. Whoever names one that is over wants to start now like everybody
-    /// else, and gets nothing ahead of them for it. When the time was named is not known: one that is set while the server
-    /// waits counts like one that was there from the start.
+    /// Reports whether its start time was in the future when it was queued. A start time in the past means "now" and has
+    /// no precedence. A start time that is set while the server is pending counts as set from the beginning.
     pub(super) fn is_booking(&self) -> bool {
-        self.not_before.is_some_and(|at| at > self.queued)
+        self.not_before.is_some_and(|start| start > self.queued_at)
     }
 
-    /// Whether it may start, if it is a booking.
+    /// Reports whether its start time, if any, has been reached.
     pub(super) fn is_due(&self, now: i64) -> bool {
-        self.not_before.is_none_or(|at| at <= now)
+        self.not_before.is_none_or(|start| start <= now)
     }
 
-    /// How long it would hold its nodes.
-    pub(super) fn span(&self) -> i64 {
-        self.lifetime.map_or(i64::MAX, |lifetime| lifetime.max(1))
+    /// Returns for how long it would hold its nodes; `i64::MAX` if unknown.
+    pub(super) fn hold_time(&self) -> i64 {
+        self.max_hold_time.map_or(i64::MAX, |hold_time| hold_time.max(1))
     }
 }

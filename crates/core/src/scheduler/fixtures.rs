@@ -1,29 +1,29 @@
-//! Small worlds for tests.
+//! Servers for unit tests.
 
-use super::event::{Ask, Server, State};
-use crate::amounts::Amounts;
+use super::event::{Request, Server, ServerState};
+use crate::resources::Resources;
 use odc_api::v1alpha1::Priority;
 
-/// A server of `ada` that asks for one GPU.
-pub(super) fn server(name: &str, queued: i64) -> Server {
-    let mut each = Amounts::default().with_device("gpu", 1);
-    (each.cpu, each.pods) = (1_000, 1);
+/// Returns a pending server of `ada` that requests one GPU.
+pub(super) fn server(name: &str, queued_at: i64) -> Server {
+    let mut per_node = Resources::default().with_device("gpu", 1);
+    (per_node.cpu, per_node.pods) = (1_000, 1);
     Server {
         id: name.into(),
         name: name.into(),
         owner: "ada".into(),
         team: None,
         flavor: "flavor-gpu".into(),
-        ask: Ask { nodes: 1, each, device: Some("gpu".into()), ..Ask::default() },
+        request: Request { nodes: 1, per_node, device: Some("gpu".into()), ..Request::default() },
         priority: Priority::Normal,
         preemptible: false,
-        queued,
+        queued_at,
         not_before: None,
-        booked: false,
-        lifetime: None,
+        booking_confirmed: false,
+        max_hold_time: None,
         preemptions: 0,
-        unfit: std::collections::BTreeMap::new(),
-        barred: false,
-        state: State::Waiting,
+        rejected_by: std::collections::BTreeMap::new(),
+        excluded_this_cycle: false,
+        state: ServerState::Pending,
     }
 }

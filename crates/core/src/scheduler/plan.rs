@@ -1,137 +1,225 @@
-//! A plan as a value: who starts now and where, who gives way, and what everybody who waits is told.
+//! The result of a scheduling cycle: assignments, preemptions, and the status of all pending servers.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::excess::Excess;
-use super::promise::Moved;
-use super::{Policy, Right, World, pass};
+use super::cycle::quota::violation::QuotaViolation;
+use super::cycle::reservation::Reservation;
+use super::cycle::{self, AssumedAssignment, Pending, PlanMode, SchedulingCycle};
+use super::reservation_history::{DelayedStart, Hold};
+use super::{ClusterState, Policy};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// In the order of deciding.
-    pub grants: Vec<Grant>,
+    /// In the order in which they were made.
+    pub assignments: Vec<Assignment>,
     pub preemptions: Vec<Preemption>,
-    /// Bookings whose time is promised from now on.
-    pub booked: Vec<String>,
-    /// Everybody who does not start now, in the order of the queue.
-    pub waits: Vec<Wait>,
-    /// Planned starts that are later than they were.
-    pub moved: Vec<Moved>,
-    /// When to look again if nothing changes.
-    pub again: Option<i64>,
+    /// Bookings that are confirmed by this plan.
+    pub confirmed_bookings: Vec<String>,
+    /// All servers that do not start now, in queue order.
+    pub pending: Vec<PendingServer>,
+    /// Reservations that start later than in the last plan.
+    pub delayed: Vec<DelayedStart>,
+    /// When to run the next cycle if nothing changes.
+    pub requeue_at: Option<i64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct Assignment {
     pub id: String,
-    /// By name.
+    /// Sorted by name.
     pub nodes: Vec<String>,
-    pub choice: Choice,
-    /// It starts before others that come before it in the queue, and delays none of them.
+    pub placement: Placement,
+    /// It starts before servers ahead of it in the queue, without delaying any of them.
     pub backfilled: bool,
-    /// With quota that its team does not have: it can be asked back.
+    /// It uses quota above that of its team, which can be reclaimed.
     pub borrowed: bool,
 }
 
-/// Why these nodes.
+/// Why these nodes were chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Choice {
-    /// Of the nodes with room, those with the least of it left.
-    Fullest,
-    /// Nothing smaller had room, so a node that was empty is used.
-    WholeNode,
-    /// Only nodes with devices had room, for a server that needs none.
+pub enum Placement {
+    /// The nodes with the least capacity left of those where it fits.
+    BestFit,
+    /// An empty node, because it fits on no partly used one.
+    EmptyNode,
+    /// A node with devices for a server without, because it fits on no other.
     DeviceNode,
-    /// The nodes are all of the smallest group that has enough of them.
-    TightestGroup,
+    /// Nodes of the smallest topology domain that has enough.
+    SmallestDomain,
 }
 
-/// Somebody is asked to leave, in order and with notice. The place in the queue is kept.
+/// A running server that has to release its nodes. It keeps its position in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preemption {
+    /// The victim.
     pub id: String,
-    /// For whom.
-    pub by: String,
-    pub right: Right,
-    /// When its orderly stop begins.
-    pub stop: i64,
+    pub preemptor: String,
+    pub reason: PreemptionReason,
+    /// When its graceful stop starts.
+    pub stop_at: i64,
     /// When its nodes are free at the latest.
     pub end: i64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
-    pub id: String,
-    /// Among those who wait for the same flavor, 1 for the first; nothing for a booking whose time has not come.
-    pub position: Option<u32>,
-    /// When it starts at the latest, if everybody stays as long as they may and nobody with a better right comes. Nothing
-    /// if that is not known, or it is too far back in the queue to be planned.
-    pub start: Option<i64>,
-    pub stop: Stop,
+/// Why a server is preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PreemptionReason {
+    /// The preemptor has a higher priority.
+    Priority,
+    /// The preemptor's team reclaims quota that the victim's team borrows.
+    Reclaim,
 }
 
-/// What stands in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
-    Quota(Excess),
-    /// No node could ever hold it.
-    Never,
-    /// The nodes that could hold it will not have it.
-    Refused,
-    /// Too little is free, or in the wrong places.
-    NoRoom,
-    /// Only servers that come before it.
-    Behind,
-    /// It would fit now, but not for as long as it asks: somebody ahead of it is to start there before it would end.
-    TooLong,
-    /// The grant it had was taken back.
-    Barred,
-    /// Its time has not come. Whether that is promised; if not, others may be there then.
-    Booked(bool),
+pub struct PendingServer {
+    pub id: String,
+    /// Position among pending servers of the same flavor, from 1; `None` for a booking that is not due.
+    pub position: Option<u32>,
+    /// When it starts at the latest, unless a running server is extended or a server with higher precedence joins the
+    /// queue. `None` if unknown, or beyond the reservation depth.
+    pub planned_start: Option<i64>,
+    pub reason: PendingReason,
+}
+
+/// Why a server is pending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PendingReason {
+    Quota(QuotaViolation),
+    /// No set of nodes could ever satisfy the request.
+    Unsatisfiable,
+    /// The nodes that could satisfy the request rejected its pods.
+    NodesRejected,
+    /// Too little is free, or on the wrong nodes.
+    Resources,
+    /// The capacity is free, but held for servers ahead of it.
+    Priority,
+    /// The capacity is free now, but reserved before the server would end.
+    ConflictsWithReservation,
+    /// Its admission was just revoked.
+    ExcludedThisCycle,
+    /// Its start time has not been reached.
+    BeginTime {
+        confirmed: bool,
+    },
 }
 
 impl Plan {
-    /// What was decided, line by line: what recordings are compared by.
-    pub fn decided(&self, now: i64) -> impl Iterator<Item = String> {
-        let booked = self.booked.iter().map(move |id| format!("{now} book {id}"));
-        let preempted = self.preemptions.iter().map(move |preemption| {
-            let Preemption { id, by, stop, end, .. } = preemption;
-            format!("{now} preempt {id} for {by} from {stop} until {end}")
+    /// Formats the decisions as lines. Recorded traces are compared by them, so the format must not change.
+    pub fn decision_lines(&self, now: i64) -> impl Iterator<Item = String> {
+        let bookings = self.confirmed_bookings.iter().map(move |id| format!("{now} book {id}"));
+        let preemptions = self.preemptions.iter().map(move |preemption| {
+            let Preemption { id, preemptor, stop_at, end, .. } = preemption;
+            format!("{now} preempt {id} for {preemptor} from {stop_at} until {end}")
         });
-        let granted =
-            self.grants.iter().map(move |grant| format!("{now} grant {} {}", grant.id, grant.nodes.join(",")));
-        booked.chain(preempted).chain(granted)
+        let assignments = self.assignments.iter();
+        let assignments =
+            assignments.map(move |assignment| format!("{now} grant {} {}", assignment.id, assignment.nodes.join(",")));
+        bookings.chain(preemptions).chain(assignments)
     }
 }
 
-impl Stop {
-    /// One word, for tables.
-    pub fn word(&self) -> &'static str {
+impl PendingReason {
+    /// Returns a machine-readable word.
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Quota(_) => "quota",
-            Self::Never => "never",
-            Self::Refused => "refused",
-            Self::NoRoom => "noRoom",
-            Self::Behind => "behind",
-            Self::TooLong => "tooLong",
-            Self::Barred => "barred",
-            Self::Booked(true) => "booked",
-            Self::Booked(false) => "notBooked",
+            Self::Unsatisfiable => "unsatisfiable",
+            Self::NodesRejected => "nodesRejected",
+            Self::Resources => "resources",
+            Self::Priority => "priority",
+            Self::ConflictsWithReservation => "conflictsWithReservation",
+            Self::ExcludedThisCycle => "excludedThisCycle",
+            Self::BeginTime { confirmed: true } => "beginTime",
+            Self::BeginTime { confirmed: false } => "beginTimeUnconfirmed",
         }
     }
 }
 
-impl World {
-    /// Decides about everybody. The same facts give the same plan, whatever happened before, and a plan that was carried
-    /// out leaves nothing to decide. It changes nothing but what was promised to whom: what it decides counts when events
-    /// say so.
+impl ClusterState {
+    /// Runs a scheduling cycle. The plan depends only on the current state, and a plan that was applied leaves nothing to
+    /// decide. Only the reservations are stored; all other decisions take effect when they come back as events.
     pub fn plan(&mut self, policy: &Policy, now: i64) -> Plan {
-        pass::plan(self, policy, now, true)
+        cycle::plan(self, policy, now, PlanMode::Commit)
     }
 
-    /// The same, and nothing is promised to anybody.
-    pub fn sketch(&mut self, policy: &Policy, now: i64) -> Plan {
-        pass::plan(self, policy, now, false)
+    /// Runs a scheduling cycle without storing the reservations.
+    pub fn plan_dry_run(&mut self, policy: &Policy, now: i64) -> Plan {
+        cycle::plan(self, policy, now, PlanMode::DryRun)
     }
+}
+
+impl SchedulingCycle<'_> {
+    /// Removes the assumed assignments from the state and returns the plan.
+    pub(super) fn into_plan(mut self, results: Vec<Option<Pending>>, mode: PlanMode) -> Plan {
+        let next_exemption_end = self.next_exemption_end(&results);
+        let preemptions = self.take_preemptions();
+        for assumed in &self.assignments {
+            for node in &assumed.nodes {
+                self.state.update_node(*node, |info| info.remove_server(assumed.server));
+            }
+        }
+        for booking in &self.confirmed_bookings {
+            self.state.set_booking_confirmed(*booking, false);
+        }
+        let Self { state, policy, now, order, assignments, confirmed_bookings, attempt, .. } = self;
+        let mut plan = Plan { preemptions, requeue_at: next_exemption_end, ..Plan::default() };
+        if mode == PlanMode::Commit {
+            let mut reservations = attempt.reservations;
+            let mut node_holds = attempt.node_holds.into_nodes_by_server();
+            reservations.extend(assignments.iter().map(|assumed| {
+                let hold_time = state.entry(assumed.server).map_or(0, |entry| entry.server.hold_time());
+                let (start, end) = (now, now.saturating_add(hold_time));
+                (assumed.server, Reservation { start, end, nodes: assumed.nodes.clone() })
+            }));
+            let holds = order.iter().map(|server| {
+                let reservation = reservations.remove(server).map(Hold::Reservation);
+                (*server, reservation.or_else(|| node_holds.remove(server).map(Hold::Nodes)))
+            });
+            let mut history = std::mem::take(&mut state.reservations);
+            plan.delayed = history.record(holds, now, |server| Some(state.entry(server)?.server.id.clone()));
+            state.reservations = history;
+        }
+        for AssumedAssignment { server, nodes, placement, backfilled, borrowed } in assignments {
+            let Some(id) = state.entry(server).map(|entry| entry.server.id.clone()) else { continue };
+            let nodes = nodes.iter().filter_map(|node| state.node(*node));
+            let mut nodes: Vec<String> = nodes.map(|info| info.node.name.clone()).collect();
+            nodes.sort();
+            plan.assignments.push(Assignment { id, nodes, placement, backfilled, borrowed });
+        }
+        // Positions are counted per flavor: other flavors do not delay a server.
+        let mut positions: BTreeMap<&str, u32> = BTreeMap::new();
+        for (index, result) in order.iter().zip(results) {
+            let (Some(Pending { reason, planned_start }), Some(entry)) = (result, state.entry(*index)) else {
+                continue;
+            };
+            let server = &entry.server;
+            plan.requeue_at = earlier(plan.requeue_at, next_priority_increase(server.queued_at, policy, now));
+            plan.requeue_at = earlier(plan.requeue_at, server.not_before.filter(|start| *start > now));
+            if confirmed_bookings.contains(index) && planned_start == server.not_before {
+                plan.confirmed_bookings.push(server.id.clone());
+            }
+            let position = server.is_due(now).then(|| {
+                let position = positions.entry(server.flavor.as_str()).or_default();
+                *position += 1;
+                *position
+            });
+            plan.pending.push(PendingServer { id: server.id.clone(), position, planned_start, reason });
+        }
+        state.pending = order;
+        plan
+    }
+}
+
+/// Returns when the priority of a pending server rises next.
+fn next_priority_increase(queued_at: i64, policy: &Policy, now: i64) -> Option<i64> {
+    let interval = policy.priority_aging_interval.max(1);
+    let levels = now.saturating_sub(queued_at).max(0) / interval;
+    queued_at.checked_add(levels.checked_add(1)?.checked_mul(interval)?)
+}
+
+fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
 }

@@ -1,76 +1,76 @@
-//! What the scheduler goes by.
+//! Settings of the scheduler.
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of an administrator. Times are in seconds.
+use crate::cluster::TERMINATION_GRACE_PERIOD;
+
+/// Set by an administrator. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Policy {
     pub backfill: Backfill,
-    /// How many servers that wait get a planned start, besides all bookings. Each of them is delayed by nobody behind
-    /// it; whoever waits further back has no promise yet that could be broken.
-    pub depth: usize,
-    /// After so long in the queue a server counts as one priority higher, again and again: whoever asks later than three
-    /// times this can never come before it.
-    pub ageing: i64,
-    /// Use loses half of its weight in this time.
-    pub half_life: i64,
-    /// Differences in use below so many device seconds per weight do not count, so that the order is calm.
-    pub share_step: i64,
-    /// How long somebody who is preempted has to save their work. Their stop begins when it is over.
-    pub notice: i64,
-    /// How long an orderly stop may take.
-    pub grace: i64,
-    /// Whether preemptible servers give way to a higher priority, besides giving back quota that is not theirs.
+    /// Number of pending servers that get a reservation, in addition to all bookings. Servers further back never delay them.
+    pub reservation_depth: usize,
+    /// A pending server gains one priority level per interval. A server queued three intervals later can never overtake it.
+    pub priority_aging_interval: i64,
+    /// Past usage loses half of its weight in this time.
+    pub usage_half_life: i64,
+    /// Differences in usage below this number of device seconds per weight are ignored, to keep the order stable.
+    pub fair_share_resolution: i64,
+    /// Time between the preemption of a server and the start of its graceful stop.
+    pub preemption_notice: i64,
+    /// Maximum duration of a graceful stop.
+    pub termination_grace_period: i64,
+    /// Whether preemptible servers are preempted by a higher priority, in addition to reclaiming borrowed quota.
     pub preempt_for_priority: bool,
-    /// Who runs for less than this is not asked to leave yet: nobody is started to be stopped.
-    pub least_run: i64,
-    /// A server that was preempted so often is left alone.
-    pub most_preemptions: u32,
+    /// A server is exempt from preemption for this time after its start.
+    pub preempt_exempt_time: i64,
+    /// A server that was preempted this often is exempt from preemption.
+    pub max_preemptions: u32,
 }
 
-/// Who may start before an earlier one that waits.
+/// Which servers may start before an earlier pending server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Backfill {
-    /// Nobody who could use the same nodes.
-    None,
-    /// Whoever does not delay the first.
-    First,
-    /// Whoever does not delay any planned start.
+    /// No server that could use the same nodes.
+    Disabled,
+    /// Servers that do not delay the first pending server.
+    Easy,
+    /// Servers that do not delay any reservation.
     #[default]
-    Planned,
+    Conservative,
 }
 
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            backfill: Backfill::Planned,
-            depth: 100,
-            ageing: 24 * 3_600,
-            half_life: 7 * 24 * 3_600,
-            share_step: 3_600,
-            notice: 120,
-            grace: 60,
+            backfill: Backfill::Conservative,
+            reservation_depth: 100,
+            priority_aging_interval: 24 * 3_600,
+            usage_half_life: 7 * 24 * 3_600,
+            fair_share_resolution: 3_600,
+            preemption_notice: 120,
+            termination_grace_period: TERMINATION_GRACE_PERIOD.as_secs().cast_signed(),
             preempt_for_priority: true,
-            least_run: 600,
-            most_preemptions: 3,
+            preempt_exempt_time: 600,
+            max_preemptions: 3,
         }
     }
 }
 
 impl Policy {
-    /// How many planned starts there are.
-    pub(super) fn planned(&self) -> usize {
+    /// Returns the number of reservations, not counting bookings.
+    pub(super) fn max_reservations(&self) -> usize {
         match self.backfill {
-            Backfill::None => 0,
-            Backfill::First => 1,
-            Backfill::Planned => self.depth,
+            Backfill::Disabled => 0,
+            Backfill::Easy => 1,
+            Backfill::Conservative => self.reservation_depth,
         }
     }
 
-    /// How long after the decision what a preempted server held is free.
-    pub(super) fn reclaim(&self) -> i64 {
-        self.notice.max(0).saturating_add(self.grace.max(0))
+    /// Returns the time from a preemption until the nodes of the victim are free.
+    pub(super) fn reclaim_delay(&self) -> i64 {
+        self.preemption_notice.max(0).saturating_add(self.termination_grace_period.max(0))
     }
 }

@@ -1,10 +1,10 @@
-//! Traces of others in our form: the Standard Workload Format, and tables with a header.
+//! Conversion of other trace formats: the Standard Workload Format, and CSV with a header.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// The cluster a foreign trace is played on, where it does not say.
+/// The cluster of a converted trace; overrides its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     pub nodes: Option<u32>,
@@ -13,19 +13,19 @@ pub struct Machine {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("line {line}: field {field} is no number")]
+    #[error("line {line}: field {field} is not a number")]
     Number { line: usize, field: usize },
     #[error("line {line} has {found} fields; the Standard Workload Format has 18")]
     Fields { line: usize, found: usize },
-    #[error("the trace does not say how many nodes there are: add --nodes and --devices-per-node")]
+    #[error("the trace does not define its nodes; add --nodes and --devices-per-node")]
     Machine,
-    #[error("the table has no column {column}; it needs t, user, count and lifetime")]
+    #[error("missing column {column}; required are t, user, count and lifetime")]
     Column { column: &'static str },
-    #[error("line {line}: {value:?} in column {column} is no whole number")]
+    #[error("line {line}: {value:?} in column {column} is not an integer")]
     Cell { line: usize, column: String, value: String },
 }
 
-/// The Standard Workload Format: 18 numbers a line, comments begin with `;`. Processors become devices.
+/// Converts the Standard Workload Format: 18 numbers per line, comments start with `;`. Processors become devices.
 pub fn swf(text: &str, machine: &Machine) -> Result<Vec<Value>, Error> {
     let header = |name: &str| {
         let lines = text.lines().filter_map(|line| line.strip_prefix(';'));
@@ -36,53 +36,53 @@ pub fn swf(text: &str, machine: &Machine) -> Result<Vec<Value>, Error> {
     let all = header("MaxProcs").unwrap_or(nodes);
     let per_node = machine.devices_per_node.unwrap_or(all / nodes).max(1);
     let mut lines = cluster(nodes, per_node);
-    let mut people = People::default();
+    let mut accounts = Accounts::default();
     let mut requests = Vec::new();
     for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.starts_with(';') && !line.trim().is_empty()) {
         let fields: Vec<&str> = line.split_whitespace().collect();
         if fields.len() < 18 {
             return Err(Error::Fields { line: number, found: fields.len() });
         }
-        let field = |at: usize| {
-            let whole = fields[at - 1].split('.').next().unwrap_or_default();
-            whole.parse::<i64>().map_err(|_| Error::Number { line: number, field: at })
+        let field = |position: usize| {
+            let integer = fields[position - 1].split('.').next().unwrap_or_default();
+            integer.parse::<i64>().map_err(|_| Error::Number { line: number, field: position })
         };
-        let (id, submitted, ran) = (field(1)?, field(2)?, field(4)?);
+        let (id, submitted, runtime) = (field(1)?, field(2)?, field(4)?);
         let processors = if field(8)? > 0 { field(8)? } else { field(5)? };
-        // One that never ran, or asked for nothing, is no request.
-        if ran <= 0 || processors <= 0 {
+        // Skip jobs that never ran or requested nothing.
+        if runtime <= 0 || processors <= 0 {
             continue;
         }
-        let lifetime = if field(9)? > 0 { field(9)? } else { ran };
+        let lifetime = if field(9)? > 0 { field(9)? } else { runtime };
         let (user, team) = (format!("user-{}", field(12)?.max(0)), format!("group-{}", field(13)?.max(0)));
-        people.seen(&user, Some(&team));
+        accounts.add(&user, Some(&team));
         let per_node = i64::from(per_node);
-        let (on, count) =
+        let (node_count, count) =
             if processors <= per_node { (1, processors) } else { ((processors + per_node - 1) / per_node, per_node) };
-        requests.push((submitted, request(&format!("job-{id}"), &user, [count, on, lifetime, ran], None)));
+        requests.push((submitted, request(&format!("job-{id}"), &user, [count, node_count, lifetime, runtime], None)));
     }
-    lines.extend(people.lines());
+    lines.extend(accounts.lines());
     Ok(sorted(lines, requests))
 }
 
-/// A table with a header: `t`, `user`, `count`, `lifetime`, and if there are any `id`, `team`, `nodes`, `actual` and
-/// `priority`.
+/// Converts CSV with a header. Columns are `t`, `user`, `count`, `lifetime` and, optionally, `id`, `team`, `nodes`, `actual`
+/// and `priority`.
 pub fn csv(text: &str, machine: &Machine) -> Result<Vec<Value>, Error> {
     let (Some(nodes), Some(per_node)) = (machine.nodes, machine.devices_per_node) else { return Err(Error::Machine) };
     let mut rows = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let header: Vec<String> =
         rows.next().map(|(line, _)| cells(line).into_iter().map(str::to_owned).collect()).unwrap_or_default();
     let column = |name: &str| header.iter().position(|known| known == name);
-    for needed in ["t", "user", "count", "lifetime"] {
-        column(needed).ok_or(Error::Column { column: needed })?;
+    for required in ["t", "user", "count", "lifetime"] {
+        column(required).ok_or(Error::Column { column: required })?;
     }
     let mut lines = cluster(nodes, per_node);
-    let mut people = People::default();
+    let mut accounts = Accounts::default();
     let mut requests = Vec::new();
     for (line, number) in rows {
         let row = cells(line);
         let text = |name: &str| column(name).and_then(|at| row.get(at)).copied().filter(|cell| !cell.is_empty());
-        let whole = |name: &str, default: i64| match text(name) {
+        let integer = |name: &str, default: i64| match text(name) {
             None => Ok(default),
             Some(cell) => cell.parse::<i64>().map_err(|_| Error::Cell {
                 line: number,
@@ -91,13 +91,13 @@ pub fn csv(text: &str, machine: &Machine) -> Result<Vec<Value>, Error> {
             }),
         };
         let user = text("user").unwrap_or("user").to_owned();
-        people.seen(&user, text("team"));
-        let lifetime = whole("lifetime", 3_600)?;
+        accounts.add(&user, text("team"));
+        let lifetime = integer("lifetime", 3_600)?;
         let id = text("id").map_or_else(|| format!("row-{number}"), str::to_owned);
-        let numbers = [whole("count", 1)?, whole("nodes", 1)?, lifetime, whole("actual", lifetime)?];
-        requests.push((whole("t", 0)?, request(&id, &user, numbers, text("priority"))));
+        let numbers = [integer("count", 1)?, integer("nodes", 1)?, lifetime, integer("actual", lifetime)?];
+        requests.push((integer("t", 0)?, request(&id, &user, numbers, text("priority"))));
     }
-    lines.extend(people.lines());
+    lines.extend(accounts.lines());
     Ok(sorted(lines, requests))
 }
 
@@ -120,15 +120,15 @@ fn cluster(nodes: u32, per_node: u32) -> Vec<Value> {
 }
 
 #[derive(Default)]
-struct People {
+struct Accounts {
     teams: BTreeSet<String>,
     users: BTreeMap<String, Option<String>>,
 }
 
-impl People {
-    fn seen(&mut self, user: &str, team: Option<&str>) {
+impl Accounts {
+    fn add(&mut self, user: &str, team: Option<&str>) {
         self.teams.extend(team.map(str::to_owned));
-        // Whoever changes team stays in the first: a user is in one at a time here.
+        // A user has one team here: the first one.
         self.users.entry(user.to_owned()).or_insert_with(|| team.map(str::to_owned));
     }
 
@@ -146,8 +146,8 @@ fn request(id: &str, user: &str, [count, nodes, lifetime, actual]: [i64; 4], pri
 }
 
 fn sorted(mut lines: Vec<Value>, mut requests: Vec<(i64, Value)>) -> Vec<Value> {
-    requests.sort_by_key(|(at, _)| *at);
-    let first = requests.first().map_or(0, |(at, _)| (*at).min(0));
-    lines.extend(requests.into_iter().map(|(at, request)| json!({"t": at - first, "request": request})));
+    requests.sort_by_key(|(time, _)| *time);
+    let first = requests.first().map_or(0, |(time, _)| (*time).min(0));
+    lines.extend(requests.into_iter().map(|(time, request)| json!({"t": time - first, "request": request})));
     lines
 }

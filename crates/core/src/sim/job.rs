@@ -1,30 +1,30 @@
-//! A request of a trace and what became of it.
+//! A request of a trace and its state.
 
 use odc_api::v1alpha1::Priority;
 use serde::Serialize;
 
 use super::trace;
-use crate::scheduler::{Ask, Choice, Eta, Right, Running, Server, State};
+use crate::scheduler::{self, Eta, Placement, Precedence, RunInfo, Server, ServerState};
 
-/// What is reported about a request. Times are in seconds of the trace.
+/// The report about a request. Times are in seconds of the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
     pub id: String,
     pub queued_at: i64,
-    /// As first promised; nothing if it started at once, or nothing could be said.
-    pub eta: Option<Promise>,
+    /// The first estimate; `None` if it started at once, or there was no estimate.
+    pub eta: Option<EstimatedStart>,
     pub runs: Vec<Run>,
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
     pub preemptions: u32,
-    pub overtaken_by: Vec<Overtaken>,
-    /// Why it never ran, as was last said.
+    pub overtaken_by: Vec<Overtaker>,
+    /// Why it never ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Promise {
+pub struct EstimatedStart {
     pub p50: i64,
     pub p90: i64,
     pub latest: Option<i64>,
@@ -34,95 +34,98 @@ pub struct Promise {
 #[serde(rename_all = "camelCase")]
 pub struct Run {
     pub started_at: i64,
-    /// Nothing if it runs at the end of the trace.
+    /// `None` if it is running at the end of the trace.
     pub ended_at: Option<i64>,
     pub nodes: Vec<String>,
-    /// Why these nodes.
-    pub choice: Choice,
-    /// It started before others that came before it in the queue, and delayed none of them.
+    pub placement: Placement,
     pub backfilled: bool,
 }
 
+/// A request that was queued later and started earlier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Overtaken {
+pub struct Overtaker {
     pub id: String,
-    pub right: Right,
+    pub precedence: Precedence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Outcome {
-    /// Its owner was done.
+pub enum RequestOutcome {
+    /// It ran for its actual duration.
     Finished,
-    /// Its lifetime was used up.
+    /// Its lifetime ended before its actual duration.
     Expired,
     Cancelled,
-    /// The trace ended first.
+    /// It is running at the end of the trace.
     Running,
-    /// It never ran, or waits to run again.
-    Waiting,
+    /// It is pending at the end of the trace.
+    Pending,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub request: trace::Request,
     pub team: Option<String>,
-    pub ask: Ask,
+    pub resources: scheduler::Request,
     pub priority: Priority,
-    pub queued: i64,
-    /// Extensions included.
+    pub queued_at: i64,
+    /// Including extensions.
     pub lifetime: i64,
-    /// How long it ran in runs that are over.
-    pub ran: i64,
+    /// Runtime of all completed runs.
+    pub completed_runtime: i64,
     pub runs: Vec<Run>,
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
     pub preemptions: u32,
-    /// It was asked to leave by then.
-    pub leaves: Option<i64>,
-    pub booked: bool,
+    /// When it has to end because it is preempted.
+    pub preempted_end: Option<i64>,
+    pub booking_confirmed: bool,
+    /// The first estimate and its time.
     pub eta: Option<(i64, Eta)>,
-    pub overtaken_by: Vec<Overtaken>,
+    pub overtaken_by: Vec<Overtaker>,
     pub reason: Option<String>,
 }
 
 impl Job {
-    /// Whose share it uses: its team's, or its user's own.
-    pub fn holder(&self) -> &str {
+    /// Returns its team, or its user if it has none.
+    pub fn account(&self) -> &str {
         self.team.as_deref().unwrap_or(&self.request.user)
     }
 
-    /// Whether it had to wait for anything but its own time.
-    pub fn waited(&self) -> bool {
-        self.request.not_before.is_none() && self.runs.first().is_none_or(|run| run.started_at > self.queued)
+    /// Reports whether it had to wait for anything but its own start time.
+    pub fn has_waited(&self) -> bool {
+        self.request.not_before.is_none() && self.runs.first().is_none_or(|run| run.started_at > self.queued_at)
     }
 
-    pub fn started(&self) -> Option<i64> {
+    /// Returns the start of the current run.
+    pub fn started_at(&self) -> Option<i64> {
         let run = self.runs.last().filter(|run| run.ended_at.is_none());
-        run.map(|run| run.started_at).filter(|_| self.outcome == Outcome::Running)
+        run.map(|run| run.started_at).filter(|_| self.outcome == RequestOutcome::Running)
     }
 
-    /// When its lifetime is used up.
-    pub fn end(&self) -> Option<i64> {
-        Some(self.started()?.saturating_add(self.lifetime.saturating_sub(self.ran).max(0)))
+    /// Returns when its lifetime ends.
+    pub fn lifetime_end(&self) -> Option<i64> {
+        Some(self.started_at()?.saturating_add(self.lifetime.saturating_sub(self.completed_runtime).max(0)))
     }
 
-    /// When it really goes: its owner is done, its lifetime is used up, or it was asked to.
-    pub fn leaves_at(&self) -> Option<i64> {
-        let done = self.request.actual_seconds.map(|actual| actual.saturating_sub(self.ran).max(0));
-        let done = done.map_or(i64::MAX, |left| self.started().unwrap_or_default().saturating_add(left));
-        Some(self.end()?.min(done).min(self.leaves.unwrap_or(i64::MAX)))
+    /// Returns when it actually ends: after its actual duration, at the end of its lifetime, or when it is preempted.
+    pub fn actual_end(&self) -> Option<i64> {
+        let remaining = self.request.actual_seconds.map(|actual| actual.saturating_sub(self.completed_runtime).max(0));
+        let started_at = self.started_at().unwrap_or_default();
+        let finished = remaining.map_or(i64::MAX, |remaining| started_at.saturating_add(remaining));
+        Some(self.lifetime_end()?.min(finished).min(self.preempted_end.unwrap_or(i64::MAX)))
     }
 
-    /// As the world is told.
+    /// Converts the job for the scheduler.
     pub fn server(&self) -> Server {
-        let state = match (self.started(), self.runs.last()) {
-            (Some(since), Some(run)) => State::Running(Running {
-                on: run.nodes.iter().map(|node| (node.clone(), self.ask.each.clone())).collect(),
-                since,
-                end: self.end().map(|end| end.min(self.leaves.unwrap_or(i64::MAX))),
-                leaving: self.leaves.is_some(),
+        let per_node = &self.resources.per_node;
+        let state = match (self.started_at(), self.runs.last()) {
+            (Some(started_at), Some(run)) => ServerState::Running(RunInfo {
+                nodes: run.nodes.iter().map(|node| (node.clone(), per_node.clone())).collect(),
+                started_at,
+                end: self.lifetime_end().map(|end| end.min(self.preempted_end.unwrap_or(i64::MAX))),
+                terminating: self.preempted_end.is_some(),
             }),
-            _ => State::Waiting,
+            _ => ServerState::Pending,
         };
         Server {
             id: self.request.id.clone(),
@@ -130,26 +133,26 @@ impl Job {
             owner: self.request.user.clone(),
             team: self.team.clone(),
             flavor: self.request.flavor.clone(),
-            ask: self.ask.clone(),
+            request: self.resources.clone(),
             priority: self.priority,
             preemptible: self.request.preemptible,
-            queued: self.queued,
+            queued_at: self.queued_at,
             not_before: self.request.not_before,
-            booked: self.booked,
-            lifetime: Some(self.lifetime.saturating_sub(self.ran).max(1)),
+            booking_confirmed: self.booking_confirmed,
+            max_hold_time: Some(self.lifetime.saturating_sub(self.completed_runtime).max(1)),
             preemptions: self.preemptions,
-            unfit: std::collections::BTreeMap::new(),
-            barred: false,
+            rejected_by: std::collections::BTreeMap::new(),
+            excluded_this_cycle: false,
             state,
         }
     }
 
     pub fn report(self) -> Request {
-        let eta = self.eta.map(|(_, eta)| Promise { p50: eta.p50, p90: eta.p90, latest: eta.latest });
+        let eta = self.eta.map(|(_, eta)| EstimatedStart { p50: eta.p50, p90: eta.p90, latest: eta.latest });
         let reason = self.reason.filter(|_| self.runs.is_empty());
         Request {
             id: self.request.id,
-            queued_at: self.queued,
+            queued_at: self.queued_at,
             eta,
             runs: self.runs,
             outcome: self.outcome,

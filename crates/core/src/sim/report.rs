@@ -1,4 +1,4 @@
-//! What a simulation came to.
+//! The result of a simulation.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +11,31 @@ use super::job::Request;
 pub struct Report {
     pub requests: Vec<Request>,
     pub totals: Totals,
-    /// Plans that were made.
     pub plans: u64,
-    /// Everybody who was ever granted nodes, asked to leave or promised a time.
+    /// Number of assignments, preemptions and confirmed bookings.
     pub decisions: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
-    /// Of the device seconds there were, the part that was used, from the first request to the last end.
-    pub utilisation: f64,
-    /// Of the free device seconds, the part on nodes that were partly used: what large requests cannot have.
+    /// The used part of all device seconds, from the first request to the last end.
+    pub utilization: f64,
+    /// The part of free device seconds on partly used nodes, which large requests cannot use.
     pub fragmentation: f64,
-    /// Seconds from the request, or the booked time, to the first start, by flavor and size.
+    /// Seconds from the request, or the start time of a booking, to the first start, by flavor and size.
     pub waits: BTreeMap<String, Waits>,
     /// Seconds from the first request to the last end.
     pub makespan: i64,
-    /// What no scheduler could be below.
+    /// A lower bound of the makespan for any scheduler.
     pub capacity_bound: i64,
-    /// Jain's index over what teams, and users without one, got for their weight while somebody waited: 1 if all got the
-    /// same. Who never had to wait and had nothing then is not counted.
+    /// Jain's index of the usage per weight of teams, and users without one, while servers were pending: 1 if all are equal.
+    /// Accounts that never waited and used nothing then are not counted.
     pub fairness: f64,
     pub eta_coverage: EtaCoverage,
     pub overcommits: u64,
-    /// Planned starts that moved for no reason of the world's.
-    pub promise_violations: u64,
+    /// Reservations that were delayed without a known cause.
+    pub unexplained_delays: u64,
     pub preemptions: u64,
 }
 
@@ -49,17 +48,18 @@ pub struct Waits {
     pub max: i64,
 }
 
-/// Which part of the promises was kept, of those that had to wait.
+/// How many requests that had to wait started within their estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EtaCoverage {
-    pub promises: usize,
-    /// Those who waited and were never promised anything.
-    pub unpromised: usize,
+    pub estimates: usize,
+    /// Requests that waited and never had an estimate.
+    pub without_estimate: usize,
     pub p50: Option<f64>,
     pub p90: Option<f64>,
 }
 
-/// Ten thousandths as a number for people.
+/// Converts ten-thousandths to a number.
 pub(super) fn number(ten_thousandths: i64) -> f64 {
     f64::from(i32::try_from(ten_thousandths).unwrap_or(i32::MAX)) / 10_000.0
 }

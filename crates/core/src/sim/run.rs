@@ -1,46 +1,45 @@
-//! Plays a trace through: ends, then what happens, then a plan, at every time at which something does.
+//! The simulation loop: at each time at which something happens, ends, lines and then a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cluster::Cluster;
-use super::fairness::Holds;
-use super::job::{Job, Outcome};
+use super::fairness::AccountUsage;
+use super::job::{Job, RequestOutcome};
 use super::report::Report;
 use super::totals::{self, Counts};
 use super::trace::{self, Error, Line};
-use crate::scheduler::{Event, Forecast, Policy, Service, Step, Wait, World};
+use crate::scheduler::{ClusterState, Event, Forecast, Node, NodeState, PendingServer, Policy, TraceRecord};
 
-/// How the simulation is run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Promises of the first so many requests do not count.
+    /// Number of requests at the beginning whose estimates are not counted.
     pub warm_up: usize,
-    /// Leave out what is costly and not decided from: promises, and who overtook whom.
+    /// Skip estimates and precedence, which are expensive and do not affect decisions.
     pub bare: bool,
 }
 
-/// Plays a trace through to its end.
+/// Plays a trace to its end.
 pub fn simulate(
     lines: &[(usize, Line)],
     policy: &Policy,
     options: Options,
-    watch: &mut dyn FnMut(Step<'_>),
+    trace: &mut dyn FnMut(TraceRecord<'_>),
 ) -> Result<Report, Error> {
-    let mut sim = Simulation::new(policy, options, watch);
+    let mut sim = Simulation::new(policy, options, trace);
     let mut lines = lines.iter().peekable();
     loop {
         let arrival = lines.peek().map(|(_, line)| line.t);
-        let again = sim.again.filter(|_| arrival.is_some() || !sim.ends.is_empty() || sim.has_bookings());
-        let Some(next) = [arrival, sim.ends.first().map(|(at, _)| *at), again].into_iter().flatten().min() else {
-            break;
-        };
+        let is_active = arrival.is_some() || !sim.ends.is_empty() || sim.has_future_bookings();
+        let requeue_at = sim.requeue_at.filter(|_| is_active);
+        let end = sim.ends.first().map(|(end, _)| *end);
+        let Some(next) = [arrival, end, requeue_at].into_iter().flatten().min() else { break };
         sim.advance(next);
-        while let Some(id) = sim.ends.first().filter(|(at, _)| *at <= next).map(|(_, id)| id.clone()) {
+        while let Some(id) = sim.ends.first().filter(|(end, _)| *end <= next).map(|(_, id)| id.clone()) {
             sim.ends.pop_first();
-            sim.leave(&id);
+            sim.end_run(&id);
         }
         while let Some((number, line)) = lines.next_if(|(_, line)| line.t <= next) {
-            sim.happens(*number, &line.what)?;
+            sim.apply_line(*number, &line.content)?;
         }
         sim.plan();
     }
@@ -48,11 +47,11 @@ pub fn simulate(
 }
 
 pub(super) struct Simulation<'w> {
-    pub world: World,
+    pub state: ClusterState,
     pub forecast: Forecast,
     pub policy: Policy,
     pub options: Options,
-    pub watch: &'w mut dyn FnMut(Step<'_>),
+    pub trace: &'w mut dyn FnMut(TraceRecord<'_>),
     pub now: i64,
     pub cluster: Cluster,
     pub nodes: BTreeMap<String, trace::Node>,
@@ -60,35 +59,35 @@ pub(super) struct Simulation<'w> {
     pub teams: BTreeMap<String, trace::Team>,
     pub users: BTreeMap<String, trace::User>,
     pub jobs: BTreeMap<String, Job>,
-    /// In the order of the trace.
+    /// Ids in the order of the trace.
     pub order: Vec<String>,
-    /// When somebody really goes.
+    /// Actual ends of running jobs.
     pub ends: BTreeSet<(i64, String)>,
-    pub waiting: BTreeSet<String>,
-    /// What the last plan said about them.
-    pub waits: Vec<Wait>,
-    /// Somebody waits who could run.
+    pub pending: BTreeSet<String>,
+    /// The pending servers of the last plan.
+    pub pending_servers: Vec<PendingServer>,
+    /// A server is pending that could run.
     pub contended: bool,
-    pub holds: Holds,
-    pub again: Option<i64>,
+    pub usage: AccountUsage,
+    pub requeue_at: Option<i64>,
     /// Something happened since the last plan.
     pub changed: bool,
-    pub began: bool,
-    pub ended: i64,
-    pub violations: u64,
+    pub has_requests: bool,
+    pub last_end: i64,
+    pub unexplained_delays: u64,
     pub preemptions: u64,
     pub plans: u64,
     pub decisions: u64,
 }
 
 impl<'w> Simulation<'w> {
-    fn new(policy: &Policy, options: Options, watch: &'w mut dyn FnMut(Step<'_>)) -> Self {
+    fn new(policy: &Policy, options: Options, trace: &'w mut dyn FnMut(TraceRecord<'_>)) -> Self {
         Self {
-            world: World::new(),
+            state: ClusterState::new(),
             forecast: Forecast::new(),
             policy: *policy,
             options,
-            watch,
+            trace,
             now: 0,
             cluster: Cluster::default(),
             nodes: BTreeMap::new(),
@@ -98,139 +97,143 @@ impl<'w> Simulation<'w> {
             jobs: BTreeMap::new(),
             order: Vec::new(),
             ends: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            waits: Vec::new(),
+            pending: BTreeSet::new(),
+            pending_servers: Vec::new(),
             contended: false,
-            holds: Holds::default(),
-            again: None,
+            usage: AccountUsage::default(),
+            requeue_at: None,
             changed: false,
-            began: false,
-            ended: 0,
-            violations: 0,
+            has_requests: false,
+            last_end: 0,
+            unexplained_delays: 0,
             preemptions: 0,
             plans: 0,
             decisions: 0,
         }
     }
 
-    fn has_bookings(&self) -> bool {
-        self.waiting.iter().filter_map(|id| self.jobs.get(id)?.request.not_before).any(|at| at > self.now)
+    fn has_future_bookings(&self) -> bool {
+        let mut bookings = self.pending.iter().filter_map(|id| self.jobs.get(id)?.request.not_before);
+        bookings.any(|start| start > self.now)
     }
 
     fn advance(&mut self, next: i64) {
-        // What is before the first request is no time anybody could have used.
-        if self.began {
-            self.cluster.pass(next.saturating_sub(self.now));
+        // The time before the first request does not count.
+        if self.has_requests {
+            self.cluster.advance(next.saturating_sub(self.now));
         }
         if self.contended {
-            self.holds.pass(next.saturating_sub(self.now));
+            self.usage.advance(next.saturating_sub(self.now));
         }
-        self.changed |= self.again.is_some_and(|again| again <= next);
+        self.changed |= self.requeue_at.is_some_and(|time| time <= next);
         self.now = next;
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
-        (self.watch)(Step::Told { now: self.now, event: &event });
+    pub(super) fn apply(&mut self, event: Event) {
+        (self.trace)(TraceRecord::Event { now: self.now, event: &event });
         if !self.options.bare {
-            self.forecast.apply(&event, &self.world, self.policy.half_life, self.now);
+            self.forecast.apply(&event, &self.state, self.policy.usage_half_life, self.now);
         }
-        self.world.apply(event, self.policy.half_life, self.now);
+        self.state.apply(event, self.policy.usage_half_life, self.now);
         self.changed = true;
     }
 
-    pub(super) fn tell_server(&mut self, id: &str) {
+    pub(super) fn update_server(&mut self, id: &str) {
         if let Some(job) = self.jobs.get(id) {
-            self.tell(Event::Server(Box::new(job.server())));
+            self.apply(Event::Server(Box::new(job.server())));
         }
     }
 
-    pub(super) fn tell_node(&mut self, name: &str) {
+    pub(super) fn update_node(&mut self, name: &str) {
         let Some(node) = self.nodes.get(name) else { return };
-        let service = if self.cluster.is_open(name) { Service::Open } else { Service::Closed };
-        self.tell(Event::Node(crate::scheduler::Node { service, ..node.told() }));
+        let is_schedulable = self.cluster.is_schedulable(name);
+        let state = if is_schedulable { NodeState::Schedulable } else { NodeState::Unschedulable };
+        self.apply(Event::Node(Node { state, ..node.to_scheduler() }));
     }
 
-    /// Whoever was on a node that is down goes back to the queue, with the place kept.
-    pub(super) fn lose(&mut self, name: &str) {
-        let on = self.jobs.values().filter(|job| job.started().is_some());
-        let on = on.filter(|job| job.runs.last().is_some_and(|run| run.nodes.iter().any(|node| node == name)));
-        let lost: Vec<String> = on.map(|job| job.request.id.clone()).collect();
-        for id in lost {
+    /// Returns all servers on a failed node to the queue, with their positions.
+    pub(super) fn requeue_servers_of(&mut self, node: &str) {
+        let running = self.jobs.values().filter(|job| job.started_at().is_some());
+        let affected =
+            running.filter(|job| job.runs.last().is_some_and(|run| run.nodes.iter().any(|name| name == node)));
+        let affected: Vec<String> = affected.map(|job| job.request.id.clone()).collect();
+        for id in affected {
             self.stop(&id);
-            self.wait_again(&id);
+            self.requeue(&id);
         }
     }
 
-    /// Its time has come, whatever for.
-    pub(super) fn leave(&mut self, id: &str) {
+    /// Ends a run at its actual end.
+    fn end_run(&mut self, id: &str) {
         let Some(job) = self.jobs.get(id) else { return };
-        let (asked, end, now) = (job.leaves, job.end(), self.now);
-        let done = job.request.actual_seconds.is_some_and(|actual| {
-            job.started().is_some_and(|started| started.saturating_add(actual.saturating_sub(job.ran)) <= now)
+        let (is_preempted, now) = (job.preempted_end.is_some(), self.now);
+        let is_finished = job.request.actual_seconds.is_some_and(|actual| {
+            let remaining = actual.saturating_sub(job.completed_runtime);
+            job.started_at().is_some_and(|started_at| started_at.saturating_add(remaining) <= now)
         });
-        if done {
-            self.finish(id, Outcome::Finished);
-        } else if end.is_some_and(|end| end <= now) {
-            let finished = job.request.actual_seconds.is_none();
-            self.finish(id, if finished { Outcome::Finished } else { Outcome::Expired });
-        } else if asked.is_some() {
+        if is_finished {
+            self.finish(id, RequestOutcome::Finished);
+        } else if job.lifetime_end().is_some_and(|end| end <= now) {
+            let is_finished = job.request.actual_seconds.is_none();
+            self.finish(id, if is_finished { RequestOutcome::Finished } else { RequestOutcome::Expired });
+        } else if is_preempted {
             self.stop(id);
-            self.wait_again(id);
+            self.requeue(id);
         }
     }
 
-    /// Off its nodes.
-    pub(super) fn stop(&mut self, id: &str) {
+    /// Releases the nodes of a job.
+    fn stop(&mut self, id: &str) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        if let Some(at) = job.leaves_at() {
-            self.ends.remove(&(at, id.to_owned()));
+        if let Some(end) = job.actual_end() {
+            self.ends.remove(&(end, id.to_owned()));
         }
-        let Some(started) = job.started() else { return };
-        job.ran = job.ran.saturating_add(self.now.saturating_sub(started));
-        job.leaves = None;
+        let Some(started_at) = job.started_at() else { return };
+        job.completed_runtime = job.completed_runtime.saturating_add(self.now.saturating_sub(started_at));
+        job.preempted_end = None;
         if let Some(run) = job.runs.last_mut() {
             run.ended_at = Some(self.now);
             let nodes = run.nodes.clone();
-            self.cluster.end(&nodes, &job.ask.each);
-            self.holds.change(job, -1);
+            self.cluster.stop(&nodes, &job.resources.per_node);
+            self.usage.add(job, -1);
         }
-        self.ended = self.ended.max(self.now);
+        self.last_end = self.last_end.max(self.now);
     }
 
-    pub(super) fn wait_again(&mut self, id: &str) {
+    fn requeue(&mut self, id: &str) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.outcome = Outcome::Waiting;
-        self.waiting.insert(id.to_owned());
-        self.tell_server(id);
+        job.outcome = RequestOutcome::Pending;
+        self.pending.insert(id.to_owned());
+        self.update_server(id);
     }
 
-    pub(super) fn finish(&mut self, id: &str, outcome: Outcome) {
+    pub(super) fn finish(&mut self, id: &str, outcome: RequestOutcome) {
         self.stop(id);
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.outcome = outcome;
-        let (flavor, lifetime, stayed) = (job.request.flavor.clone(), job.lifetime, job.ran);
-        self.tell(Event::ServerGone(id.to_owned()));
-        self.tell(Event::Stay { flavor, lifetime, stayed });
+        let (flavor, lifetime, runtime) = (job.request.flavor.clone(), job.lifetime, job.completed_runtime);
+        self.apply(Event::ServerDeleted(id.to_owned()));
+        self.apply(Event::RunCompleted { flavor, lifetime, runtime });
     }
 
     fn report(mut self) -> Report {
-        let waiting: Vec<String> = self.waiting.iter().cloned().collect();
-        for id in waiting {
-            self.note_reason(&id);
+        let pending: Vec<String> = self.pending.iter().cloned().collect();
+        for id in pending {
+            self.record_reason(&id);
         }
         let mut weights: BTreeMap<String, u32> =
             self.users.values().map(|user| (user.name.clone(), user.weight)).collect();
         weights.extend(self.teams.values().map(|team| (team.name.clone(), team.weight)));
         let counts = Counts {
-            violations: self.violations,
+            unexplained_delays: self.unexplained_delays,
             preemptions: self.preemptions,
             weights,
-            ended: self.ended,
+            last_end: self.last_end,
             warm_up: self.options.warm_up,
         };
         let mut jobs = self.jobs;
         let jobs: Vec<Job> = self.order.iter().filter_map(|id| jobs.remove(id)).collect();
-        let totals = totals::totals(&jobs, &self.cluster, &self.holds, &counts);
+        let totals = totals::totals(&jobs, &self.cluster, &self.usage, &counts);
         let requests = jobs.into_iter().map(Job::report).collect();
         Report { requests, totals, plans: self.plans, decisions: self.decisions }
     }

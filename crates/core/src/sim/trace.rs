@@ -1,4 +1,4 @@
-//! Traces: one JSON object per line, with `t` in seconds and one thing that happens then.
+//! Traces: one JSON object per line, with the time `t` in seconds and one other key.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::amounts::Amounts;
-use crate::scheduler::{self, Event, Policy, Step};
+use crate::resources::Resources;
+use crate::scheduler::{self, Event, Policy, TraceRecord};
 
-/// The label that says in which zone a node is.
+/// The label for the zone of a node.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub t: i64,
-    pub what: What,
+    pub content: Content,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum Content {
     Node(Node),
     Flavor(Flavor),
     Team(Team),
@@ -34,35 +34,35 @@ pub enum What {
     NodeUp(String),
     Cordon(String),
     Uncordon(String),
-    /// What a recording was told.
+    /// An event of a recorded trace.
     Event(Box<Event>),
-    /// Where a recording made a plan.
+    /// A plan of a recorded trace.
     Plan(Plan),
-    /// The rules from here on.
+    /// The policy from here on.
     Policy(Policy),
 }
 
 impl Line {
-    /// Whether it says what a scheduler was told or decided, and not what people did.
+    /// Reports whether the line is part of a recorded trace.
     pub fn is_recorded(&self) -> bool {
-        matches!(self.what, What::Event(_) | What::Plan(_))
+        matches!(self.content, Content::Event(_) | Content::Plan(_))
     }
 
-    /// Whether both describe the same thing, so that one can stand for the other.
-    pub fn is_about(&self, other: &Self) -> bool {
-        match (&self.what, &other.what) {
-            (What::Node(one), What::Node(two)) => one.name == two.name,
-            (What::Flavor(one), What::Flavor(two)) => one.name == two.name,
-            (What::Team(one), What::Team(two)) => one.name == two.name,
-            (What::User(one), What::User(two)) => one.name == two.name,
-            (What::Request(one), What::Request(two)) => one.id == two.id,
+    /// Reports whether both lines define the same object, so that one can replace the other.
+    pub fn defines_same(&self, other: &Self) -> bool {
+        match (&self.content, &other.content) {
+            (Content::Node(one), Content::Node(two)) => one.name == two.name,
+            (Content::Flavor(one), Content::Flavor(two)) => one.name == two.name,
+            (Content::Team(one), Content::Team(two)) => one.name == two.name,
+            (Content::User(one), Content::User(two)) => one.name == two.name,
+            (Content::Request(one), Content::Request(two)) => one.id == two.id,
             _ => false,
         }
     }
 }
 
-/// The keys of a line, for those who misspell one.
-const KINDS: &str =
+/// The keys of a line, for error messages.
+const KEYS: &str =
     "node, flavor, team, user, request, cancel, extend, nodeDown, nodeUp, cordon, uncordon, event, plan or policy";
 
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -83,7 +83,7 @@ pub struct Node {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Flavor {
     pub name: String,
-    /// Leave it out for servers of CPU and memory only; the amounts are then those of one server.
+    /// `None` for servers with CPU and memory only; the amounts are then those of one server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     #[serde(default)]
@@ -121,7 +121,7 @@ pub struct Team {
     pub weight: u32,
     #[serde(default)]
     pub quota: Quota,
-    /// Nothing if it never borrows.
+    /// `None` if it never borrows.
     #[serde(default)]
     pub borrow: Option<Borrow>,
     /// The highest priority its members may have.
@@ -155,7 +155,7 @@ pub struct Request {
     #[serde(default = "one")]
     pub nodes: u32,
     pub lifetime_seconds: i64,
-    /// How long it really stays; its lifetime if it does not say.
+    /// The actual runtime; the lifetime if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual_seconds: Option<i64>,
     #[serde(default)]
@@ -176,17 +176,17 @@ pub struct Extend {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Plan {
     pub now: i64,
-    /// What was decided, to be compared.
+    /// The decisions, to be compared in a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decided: Option<Vec<String>>,
+    pub decisions: Option<Vec<String>>,
 }
 
-/// The line of a recording that says this was done.
-pub fn recorded(step: Step<'_>) -> Value {
-    match step {
-        Step::Told { now, event } => json!({"t": now, "event": event}),
-        Step::Planned { now, plan } => {
-            json!({"t": now, "plan": Plan { now, decided: Some(plan.decided(now).collect()) }})
+/// Converts a record to a line of a recorded trace.
+pub fn to_line(record: TraceRecord<'_>) -> Value {
+    match record {
+        TraceRecord::Event { now, event } => json!({"t": now, "event": event}),
+        TraceRecord::Plan { now, plan } => {
+            json!({"t": now, "plan": Plan { now, decisions: Some(plan.decision_lines(now).collect()) }})
         }
     }
 }
@@ -197,34 +197,34 @@ fn one() -> u32 {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("line {line} is not JSON")]
+    #[error("line {line}: invalid JSON")]
     Json {
         line: usize,
         #[source]
         source: serde_json::Error,
     },
-    #[error("line {line} needs a `t` in seconds, a whole number")]
+    #[error("line {line}: `t` must be an integer, in seconds")]
     Time { line: usize },
-    #[error("line {line} must have one key besides `t`: {KINDS}; it has {found}")]
+    #[error("line {line}: expected one key in addition to `t`: {KEYS}; found {found}")]
     Kind { line: usize, found: String },
-    #[error("line {line}: its `{kind}` cannot be read")]
+    #[error("line {line}: invalid `{kind}`")]
     Content {
         line: usize,
         kind: String,
         #[source]
         source: serde_json::Error,
     },
-    #[error("line {line}: {kind} {name} is not known; it must come on a line before")]
-    Unknown { line: usize, kind: &'static str, name: String },
-    #[error("line {line}: other things are decided than were recorded: {here}, not {there}")]
-    Otherwise { line: usize, here: String, there: String },
-    #[error("line {line}: there is a request {id} already")]
-    Twice { line: usize, id: String },
-    #[error("line {line} is of time {t}, before the line above it, of {before}; sort the trace by `t`")]
+    #[error("line {line}: {kind} {name} is not defined on an earlier line")]
+    Undefined { line: usize, kind: &'static str, name: String },
+    #[error("line {line}: decisions differ from the recorded trace: decided {actual}, recorded {expected}")]
+    DecisionMismatch { line: usize, actual: String, expected: String },
+    #[error("line {line}: duplicate request {id}")]
+    DuplicateRequest { line: usize, id: String },
+    #[error("line {line}: time {t} is before {before} of the previous line; sort the trace by `t`")]
     Unsorted { line: usize, t: i64, before: i64 },
 }
 
-/// Reads a trace. Empty lines and lines that begin with `#` say nothing.
+/// Reads a trace. Empty lines and lines that start with `#` are ignored.
 pub fn read(text: &str) -> Result<Vec<(usize, Line)>, Error> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
     let lines: Vec<(usize, Line)> =
@@ -247,37 +247,37 @@ fn read_line(text: &str, line: usize) -> Result<Line, Error> {
     let (Some((kind, content)), None) = (keys.next(), keys.next()) else {
         return Err(Error::Kind { line, found: "none or several".to_owned() });
     };
-    Ok(Line { t, what: what(line, &kind, content)? })
+    Ok(Line { t, content: read_content(line, &kind, content)? })
 }
 
-fn what(line: usize, kind: &str, content: Value) -> Result<What, Error> {
-    fn of<T: DeserializeOwned>(line: usize, kind: &str, content: Value) -> Result<T, Error> {
+fn read_content(line: usize, kind: &str, content: Value) -> Result<Content, Error> {
+    fn parse<T: DeserializeOwned>(line: usize, kind: &str, content: Value) -> Result<T, Error> {
         serde_json::from_value(content).map_err(|source| Error::Content { line, kind: kind.to_owned(), source })
     }
     Ok(match kind {
-        "node" => What::Node(of(line, kind, content)?),
-        "flavor" => What::Flavor(of(line, kind, content)?),
-        "team" => What::Team(of(line, kind, content)?),
-        "user" => What::User(of(line, kind, content)?),
-        "request" => What::Request(of(line, kind, content)?),
-        "cancel" => What::Cancel(of(line, kind, content)?),
-        "extend" => What::Extend(of(line, kind, content)?),
-        "nodeDown" => What::NodeDown(of(line, kind, content)?),
-        "nodeUp" => What::NodeUp(of(line, kind, content)?),
-        "cordon" => What::Cordon(of(line, kind, content)?),
-        "uncordon" => What::Uncordon(of(line, kind, content)?),
-        "event" => What::Event(of(line, kind, content)?),
-        "plan" => What::Plan(of(line, kind, content)?),
-        "policy" => What::Policy(of(line, kind, content)?),
+        "node" => Content::Node(parse(line, kind, content)?),
+        "flavor" => Content::Flavor(parse(line, kind, content)?),
+        "team" => Content::Team(parse(line, kind, content)?),
+        "user" => Content::User(parse(line, kind, content)?),
+        "request" => Content::Request(parse(line, kind, content)?),
+        "cancel" => Content::Cancel(parse(line, kind, content)?),
+        "extend" => Content::Extend(parse(line, kind, content)?),
+        "nodeDown" => Content::NodeDown(parse(line, kind, content)?),
+        "nodeUp" => Content::NodeUp(parse(line, kind, content)?),
+        "cordon" => Content::Cordon(parse(line, kind, content)?),
+        "uncordon" => Content::Uncordon(parse(line, kind, content)?),
+        "event" => Content::Event(parse(line, kind, content)?),
+        "plan" => Content::Plan(parse(line, kind, content)?),
+        "policy" => Content::Policy(parse(line, kind, content)?),
         other => return Err(Error::Kind { line, found: format!("`{other}`") }),
     })
 }
 
 impl Node {
-    pub(super) fn told(&self) -> scheduler::Node {
+    pub(super) fn to_scheduler(&self) -> scheduler::Node {
         let mut labels = self.labels.clone();
         labels.extend(self.zone.iter().map(|zone| (ZONE.to_owned(), zone.clone())));
-        let mut capacity = Amounts::default();
+        let mut capacity = Resources::default();
         (capacity.cpu, capacity.memory, capacity.pods) = (milli(self.cpu), gibibytes(self.memory_gi), 1_000);
         let capacity = self.devices.iter().fold(capacity, |sum, (name, count)| sum.with_device(name, *count));
         scheduler::Node { name: self.name.clone(), labels, capacity, ..scheduler::Node::default() }
@@ -285,21 +285,21 @@ impl Node {
 }
 
 impl Flavor {
-    /// What a server of it asks for.
-    pub(super) fn ask(&self, count: i64, nodes: u32) -> scheduler::Ask {
-        let times = if self.device.is_some() { count.max(0) } else { 1 };
-        let mut each = Amounts::default();
-        each.cpu = milli(self.cpu_per_device).saturating_mul(times);
-        each.memory = gibibytes(self.memory_gi_per_device).saturating_mul(times);
-        each.pods = 1;
-        let each = self.device.iter().fold(each, |each, device| each.with_device(device, count));
-        scheduler::Ask {
+    /// Returns the request of a server with this flavor.
+    pub(super) fn request(&self, count: i64, nodes: u32) -> scheduler::Request {
+        let factor = if self.device.is_some() { count.max(0) } else { 1 };
+        let mut per_node = Resources::default();
+        per_node.cpu = milli(self.cpu_per_device).saturating_mul(factor);
+        per_node.memory = gibibytes(self.memory_gi_per_device).saturating_mul(factor);
+        per_node.pods = 1;
+        let per_node = self.device.iter().fold(per_node, |per_node, device| per_node.with_device(device, count));
+        scheduler::Request {
             nodes,
-            each,
+            per_node,
             device: self.device.clone(),
             selector: self.node_selector.clone(),
             topology: self.gang_topology_key.clone(),
-            ..scheduler::Ask::default()
+            ..scheduler::Request::default()
         }
     }
 }
@@ -316,13 +316,13 @@ impl Quota {
     }
 }
 
-/// Numbers of people become whole ones here, once; from then on nothing is rounded.
-#[expect(clippy::cast_possible_truncation, reason = "amounts beyond i64 saturate, which is what a trace may say")]
+/// Rounds once, on input; from then on amounts are integers.
+#[expect(clippy::cast_possible_truncation, reason = "amounts beyond i64 saturate")]
 fn milli(cores: f64) -> i64 {
     (cores * 1_000.0).round() as i64
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the same")]
+#[expect(clippy::cast_possible_truncation, reason = "amounts beyond i64 saturate")]
 fn gibibytes(gibibytes: f64) -> i64 {
     (gibibytes * 1_073_741_824.0).round() as i64
 }

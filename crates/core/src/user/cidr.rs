@@ -1,10 +1,10 @@
-//! Ranges of addresses.
+//! Address ranges in CIDR notation.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A range, such as `10.0.0.0/8`. Bits beyond its length are zero.
+/// An address range such as `10.0.0.0/8`. The host bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cidr {
     first: IpAddr,
@@ -16,8 +16,8 @@ impl Cidr {
         self.first.is_ipv4()
     }
 
-    /// Whether it is all addresses of its family.
-    pub fn is_everything(self) -> bool {
+    /// Reports whether the range contains all addresses of its family.
+    pub fn is_unrestricted(self) -> bool {
         self.length == 0
     }
 
@@ -28,7 +28,7 @@ impl Cidr {
                 let mask = u32::MAX.checked_shl(unused).unwrap_or(0);
                 IpAddr::V4(Ipv4Addr::from(u32::from(address) & mask))
             }
-            // Kubernetes does not take IPv4 in the clothes of IPv6.
+            // Kubernetes rejects IPv4-mapped IPv6 addresses.
             IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => return None,
             IpAddr::V6(address) => {
                 let unused = 128_u32.checked_sub(length.into())?;
@@ -41,14 +41,14 @@ impl Cidr {
 }
 
 impl FromStr for Cidr {
-    type Err = NotACidr;
+    type Err = InvalidCidr;
 
-    fn from_str(text: &str) -> Result<Self, NotACidr> {
+    fn from_str(text: &str) -> Result<Self, InvalidCidr> {
         let parsed = || {
             let (address, length) = text.split_once('/')?;
             Self::new(address.parse().ok()?, length.parse().ok()?)
         };
-        parsed().ok_or_else(|| NotACidr(text.to_owned()))
+        parsed().ok_or_else(|| InvalidCidr(text.to_owned()))
     }
 }
 
@@ -59,22 +59,22 @@ impl fmt::Display for Cidr {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotACidr(String);
+pub struct InvalidCidr(String);
 
-impl fmt::Display for NotACidr {
+impl fmt::Display for InvalidCidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a range of addresses; write it as 10.0.0.0/8 or fd00::/8", self.0)
+        write!(f, "invalid CIDR {:?}, expected e.g. 10.0.0.0/8 or fd00::/8", self.0)
     }
 }
 
-impl std::error::Error for NotACidr {}
+impl std::error::Error for InvalidCidr {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_written_by_its_first_address() {
+    fn range_is_normalized_to_first_address() {
         for (text, expect) in [
             ("10.0.0.0/8", "10.0.0.0/8"),
             ("10.1.2.3/8", "10.0.0.0/8"),
@@ -89,9 +89,9 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_would_refuse_is_refused() {
+    fn ranges_rejected_by_kubernetes_are_invalid() {
         for bad in ["", "10.0.0.0", "10.0.0.0/33", "::/129", "10.0.0/8", "a/8", "10.0.0.0/-1", "::ffff:10.0.0.0/104"] {
-            assert_eq!(bad.parse::<Cidr>(), Err(NotACidr(bad.into())), "{bad}");
+            assert_eq!(bad.parse::<Cidr>(), Err(InvalidCidr(bad.into())), "{bad}");
         }
     }
 }

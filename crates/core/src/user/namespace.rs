@@ -6,16 +6,16 @@ use odc_api::name::UserName;
 
 use crate::object::{Kind, Object};
 
-/// Enforces the level `baseline`, under which people may be root inside their own server; flavors that are
-/// `restricted` are kept so by the operator. What falls short of `restricted` goes into the audit log. It is not warned
-/// about: only the operator makes pods here, and it knows.
+/// Enforces the Pod Security level `baseline`, which allows root inside a server; the operator enforces `restricted` for
+/// flavors that require it. Violations of `restricted` are audited but cause no warnings, because only the operator creates
+/// pods here.
 ///
-/// There is no owner reference: data outlives the user.
+/// There is no owner reference, because data must survive the user.
 pub(super) fn object(user: &UserName) -> Object {
     let mut labels = super::labels(user);
     let security = [("enforce", "baseline"), ("enforce-version", "latest"), ("audit", "restricted")];
     labels.extend(security.map(|(mode, level)| (format!("pod-security.kubernetes.io/{mode}"), level.to_owned())));
     let metadata =
-        ObjectMeta { name: Some(odc_api::namespace::of(user)), labels: Some(labels), ..ObjectMeta::default() };
+        ObjectMeta { name: Some(odc_api::namespace::for_user(user)), labels: Some(labels), ..ObjectMeta::default() };
     Object::new(Kind::Namespace, &Namespace { metadata, ..Namespace::default() })
 }

@@ -1,4 +1,4 @@
-//! Decisions about users, played through against an API server in miniature.
+//! Reconciliation of users against a minimal API server.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 fn settings() -> Settings {
     Settings {
         namespace: "odc-system".into(),
-        account: "odc-operator".into(),
-        closed: vec!["10.0.0.0/8".parse().unwrap(), "fd12::/16".parse().unwrap()],
+        service_account: "odc-operator".into(),
+        blocked_cidrs: vec!["10.0.0.0/8".parse().unwrap(), "fd12::/16".parse().unwrap()],
     }
 }
 
@@ -29,37 +29,37 @@ fn limited() -> DevServerUser {
     })
 }
 
-/// What is stored: the namespace and what is in it.
+/// The stored objects: the namespace and its contents.
 #[derive(Clone, Debug, Default)]
 struct Cluster {
-    objects: Vec<Child>,
-    made: usize,
+    objects: Vec<ManagedObject>,
+    created: usize,
 }
 
 impl Cluster {
-    /// A cluster in which everything was made for this user.
-    fn of(user: &DevServerUser) -> Self {
+    /// A cluster with all objects of this user.
+    fn with(user: &DevServerUser) -> Self {
         let mut cluster = Self::default();
         cluster.settle(user);
         cluster
     }
 
-    fn decide(&self, user: &DevServerUser) -> Plan {
+    fn reconcile(&self, user: &DevServerUser) -> Plan {
         let teams = [Team::test()];
-        let seen = Seen {
-            namespace: self.objects.iter().find(|child| child.kind == Kind::Namespace),
-            children: self.objects.iter().filter(|child| child.kind != Kind::Namespace).collect(),
+        let observed = Observed {
+            namespace: self.objects.iter().find(|object| object.kind == Kind::Namespace),
+            objects: self.objects.iter().filter(|object| object.kind != Kind::Namespace).collect(),
             teams: teams.iter().collect(),
             devices: ["nvidia.com/gpu".to_owned()].into(),
         };
-        decide(user, &seen, &settings(), NOW)
+        reconcile(user, &observed, &settings(), NOW)
     }
 
-    /// Decides and writes until nothing is left to write. Says what was written.
+    /// Reconciles until there is nothing to write, and returns all writes.
     fn settle(&mut self, user: &DevServerUser) -> Vec<Write> {
         let mut all = vec![];
         for _ in 0..3 {
-            let plan = self.decide(user);
+            let plan = self.reconcile(user);
             if plan.writes.is_empty() {
                 let ready = condition::find(&plan.status.conditions, Type::Ready).unwrap();
                 assert_eq!(ready.reason, Reason::Reconciled.as_str(), "{}", ready.message);
@@ -70,70 +70,71 @@ impl Cluster {
             }
             all.extend(plan.writes);
         }
-        panic!("still writing after three times: {all:#?}");
+        panic!("does not converge: {all:#?}");
     }
 
-    fn find(&self, kind: Kind, name: &str) -> Option<&Child> {
-        self.objects.iter().find(|child| child.kind == kind && child.name == name)
+    fn find(&self, kind: Kind, name: &str) -> Option<&ManagedObject> {
+        self.objects.iter().find(|object| object.kind == kind && object.name == name)
     }
 
     fn write(&mut self, write: &Write) {
         match write {
-            Write::Create(object) => {
+            Write::Create(object) | Write::CreateWithKeys { secret: object, .. } => {
                 assert!(self.find(object.kind, &object.name).is_none(), "{} exists", object.name);
                 self.store(object);
             }
             Write::Apply(object) => {
-                let there =
-                    self.objects.iter_mut().find(|child| child.kind == object.kind && child.name == object.name);
-                match there {
-                    Some(there) => {
-                        let mut wanted = object.body.clone();
-                        let metadata = wanted["metadata"].as_object_mut().unwrap();
-                        assert!(metadata.remove("uid").is_none_or(|uid| uid == there.uid.as_str()));
-                        let fixed = there.kind == Kind::RoleBinding && there.body["roleRef"] != wanted["roleRef"];
+                let existing =
+                    self.objects.iter_mut().find(|stored| stored.kind == object.kind && stored.name == object.name);
+                match existing {
+                    Some(existing) => {
+                        let mut desired = object.body.clone();
+                        let metadata = desired["metadata"].as_object_mut().unwrap();
+                        assert!(metadata.remove("uid").is_none_or(|uid| uid == existing.uid.as_str()));
+                        let fixed =
+                            existing.kind == Kind::RoleBinding && existing.body["roleRef"] != desired["roleRef"];
                         assert!(!fixed, "cannot change roleRef");
-                        merge(&mut there.body, &wanted);
+                        merge(&mut existing.body, &desired);
                         let both = |spec: &Value| spec["minAvailable"].is_i64() && spec["maxUnavailable"].is_i64();
-                        assert!(!both(&there.body["spec"]), "minAvailable and maxUnavailable exclude each other");
+                        assert!(!both(&existing.body["spec"]), "minAvailable and maxUnavailable exclude each other");
                     }
                     None => self.store(object),
                 }
             }
             Write::Delete(target) => {
                 let before = self.objects.len();
-                self.objects.retain(|child| child.uid != target.uid);
-                assert_eq!(self.objects.len() + 1, before, "{target:?} is not there");
+                self.objects.retain(|object| object.uid != target.uid);
+                assert_eq!(self.objects.len() + 1, before, "{target:?} does not exist");
             }
-            Write::Adopt { .. } => panic!("nobody has an owner here"),
+            Write::Adopt { .. } => panic!("objects here have no owner"),
         }
     }
 
     fn store(&mut self, object: &Object) {
-        self.made += 1;
+        self.created += 1;
         let mut stored = object.body.clone();
-        stored["metadata"]["uid"] = format!("uid-{}", self.made).into();
-        self.objects.push(Child::of(object.kind, stored));
+        stored["metadata"]["uid"] = format!("uid-{}", self.created).into();
+        self.objects.push(ManagedObject::from_api(object.kind, stored));
     }
 }
 
-/// What server-side apply does: maps grow together and keep what others have set, lists and selectors are replaced.
-fn merge(stored: &mut Value, wanted: &Value) {
-    match (stored, wanted) {
-        (Value::Object(stored), Value::Object(wanted)) => {
-            for (field, wanted) in wanted {
+/// Server-side apply: maps are merged, lists and selectors are replaced.
+fn merge(stored: &mut Value, desired: &Value) {
+    match (stored, desired) {
+        (Value::Object(stored), Value::Object(desired)) => {
+            for (field, desired) in desired {
                 let atomic = ["selector", "podSelector", "roleRef"].contains(&field.as_str());
                 match stored.get_mut(field) {
-                    Some(stored) if !atomic => merge(stored, wanted),
-                    _ => drop(stored.insert(field.clone(), wanted.clone())),
+                    Some(stored) if !atomic => merge(stored, desired),
+                    _ => drop(stored.insert(field.clone(), desired.clone())),
                 }
             }
         }
-        (stored, wanted) => *stored = wanted.clone(),
+        (stored, desired) => *stored = desired.clone(),
     }
 }
 
-/// Every value that differs from this one by one edit.
+/// Returns all values that differ from this one by one edit.
 fn edits(value: &Value) -> Vec<Value> {
     let mut all = vec![match value {
         Value::Bool(bool) => json!(!bool),
@@ -184,8 +185,8 @@ fn edits(value: &Value) -> Vec<Value> {
     all
 }
 
-/// The object as the API server would keep it, if it would: fields of the wrong type are refused, unknown ones dropped.
-fn possible(kind: Kind, body: Value) -> Option<Value> {
+/// Returns the object as the API server would store it: unknown fields are dropped, and invalid types rejected.
+fn normalize(kind: Kind, body: Value) -> Option<Value> {
     fn read<K: serde::Serialize + serde::de::DeserializeOwned>(body: Value) -> Option<Value> {
         serde_json::to_value(serde_json::from_value::<K>(body).ok()?).ok()
     }
@@ -201,10 +202,10 @@ fn possible(kind: Kind, body: Value) -> Option<Value> {
     }
 }
 
-/// The parts of an object that do something.
-fn meaning(child: &Child) -> Value {
-    let body = &child.body;
-    match child.kind {
+/// Returns the fields of an object that have an effect.
+fn effective_fields(object: &ManagedObject) -> Value {
+    let body = &object.body;
+    match object.kind {
         Kind::Namespace => json!([
             body["metadata"]["labels"]["pod-security.kubernetes.io/enforce"],
             body["metadata"]["labels"]["pod-security.kubernetes.io/enforce-version"],
@@ -214,7 +215,7 @@ fn meaning(child: &Child) -> Value {
         Kind::RoleBinding => json!([body["subjects"], body["roleRef"]]),
         Kind::NetworkPolicy => {
             let mut spec = body["spec"].clone();
-            // Every pod, whether it is written or not.
+            // An absent selector selects all pods.
             spec.as_object_mut().unwrap().entry("podSelector").or_insert(json!({}));
             spec
         }
@@ -222,20 +223,22 @@ fn meaning(child: &Child) -> Value {
     }
 }
 
-fn meanings(cluster: &Cluster) -> BTreeMap<(Kind, String), Value> {
-    cluster.objects.iter().map(|child| ((child.kind, child.name.clone()), meaning(child))).collect()
+fn effective_state(cluster: &Cluster) -> BTreeMap<(Kind, String), Value> {
+    cluster.objects.iter().map(|object| ((object.kind, object.name.clone()), effective_fields(object))).collect()
 }
 
-fn place(write: &Write) -> &str {
+fn namespace_of(write: &Write) -> &str {
     let (kind, namespace, name) = match write {
-        Write::Apply(object) | Write::Create(object) => (object.kind, &object.namespace, &object.name),
+        Write::Apply(object) | Write::Create(object) | Write::CreateWithKeys { secret: object, .. } => {
+            (object.kind, &object.namespace, &object.name)
+        }
         Write::Delete(target) | Write::Adopt { target, .. } => (target.kind, &target.namespace, &target.name),
     };
     if kind == Kind::Namespace { name } else { namespace.as_deref().unwrap_or_default() }
 }
 
-fn described(writes: &[Write]) -> Vec<String> {
-    writes.iter().map(upkeep::described).collect()
+fn describe(writes: &[Write]) -> Vec<String> {
+    writes.iter().map(ensure::describe_write).collect()
 }
 
 fn ready(plan: &Plan) -> (&str, &str) {
@@ -244,29 +247,29 @@ fn ready(plan: &Plan) -> (&str, &str) {
 }
 
 #[test]
-fn a_new_user_gets_walls_before_rights() {
+fn namespace_is_restricted_before_user_gets_access() {
     let mut cluster = Cluster::default();
-    let first = cluster.decide(&limited());
-    assert_eq!(described(&first.writes), ["Created Namespace dev-ada", "Wrote RoleBinding odc-operator-tenant"]);
+    let first = cluster.reconcile(&limited());
+    assert_eq!(describe(&first.writes), ["created Namespace dev-ada", "applied RoleBinding odc-operator-tenant"]);
     assert_eq!(ready(&first), ("Incomplete", "Namespace dev-ada is being set up."));
     assert_eq!(first.events, []);
     assert_eq!(
-        described(&cluster.settle(&limited()))[2..],
+        describe(&cluster.settle(&limited()))[2..],
         [
-            "Wrote LimitRange odc",
-            "Wrote ResourceQuota odc",
-            "Wrote NetworkPolicy odc",
-            "Wrote PodDisruptionBudget odc",
-            "Wrote ServiceAccount odc-user",
-            "Wrote RoleBinding odc-user",
+            "applied LimitRange odc",
+            "applied ResourceQuota odc",
+            "applied NetworkPolicy odc",
+            "applied PodDisruptionBudget odc",
+            "applied ServiceAccount odc-user",
+            "applied RoleBinding odc-user",
         ]
     );
 }
 
 #[test]
-fn the_objects_are_these() {
-    let cluster = Cluster::of(&limited());
-    let spec = |kind| cluster.find(kind, WALL).unwrap().body["spec"].clone();
+fn objects_have_expected_content() {
+    let cluster = Cluster::with(&limited());
+    let spec = |kind| cluster.find(kind, OBJECT_NAME).unwrap().body["spec"].clone();
     let namespace = &cluster.find(Kind::Namespace, "dev-ada").unwrap().body["metadata"];
     assert_eq!(
         namespace["labels"],
@@ -301,7 +304,7 @@ fn the_objects_are_these() {
             "unhealthyPodEvictionPolicy": "IfHealthyBudget",
         })
     );
-    let binding = |name| meaning(cluster.find(Kind::RoleBinding, name).unwrap());
+    let binding = |name| effective_fields(cluster.find(Kind::RoleBinding, name).unwrap());
     let role = |name| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
     assert_eq!(
         binding("odc-operator-tenant"),
@@ -317,71 +320,80 @@ fn the_objects_are_these() {
             role("odc-user"),
         ])
     );
-    assert_eq!(meaning(cluster.find(Kind::ServiceAccount, "odc-user").unwrap()), json!(false));
+    assert_eq!(effective_fields(cluster.find(Kind::ServiceAccount, "odc-user").unwrap()), json!(false));
 }
 
 #[test]
 fn every_edit_of_every_object_is_repaired() {
     let user = limited();
-    let pristine = Cluster::of(&user);
+    let pristine = Cluster::with(&user);
     let mut tried = 0;
-    for (at, child) in pristine.objects.iter().enumerate() {
+    for (at, object) in pristine.objects.iter().enumerate() {
         let mut parts: Vec<Value> = vec![];
-        for (field, value) in child.body.as_object().unwrap() {
+        for (field, value) in object.body.as_object().unwrap() {
             if ["apiVersion", "kind", "metadata"].contains(&field.as_str()) {
                 continue;
             }
             for edit in edits(value).into_iter().chain([Value::Null]) {
-                let mut body = child.body.clone();
+                let mut body = object.body.clone();
                 body[field] = edit;
                 parts.push(body);
             }
         }
-        for edit in edits(&child.body["metadata"]["labels"]).into_iter().chain([Value::Null]) {
-            let mut body = child.body.clone();
+        for edit in edits(&object.body["metadata"]["labels"]).into_iter().chain([Value::Null]) {
+            let mut body = object.body.clone();
             body["metadata"]["labels"] = edit;
-            // Without our label a namespace is not ours any more.
-            let is_ours = body["metadata"]["labels"][label::OWNER] == "ada";
-            if child.kind != Kind::Namespace || is_ours {
+            // Without the label, the namespace does not belong to the user.
+            let is_labelled = body["metadata"]["labels"][label::OWNER] == "ada";
+            if object.kind != Kind::Namespace || is_labelled {
                 parts.push(body);
             }
         }
-        for body in parts.into_iter().filter_map(|body| possible(child.kind, body)) {
+        for body in parts.into_iter().filter_map(|body| normalize(object.kind, body)) {
             let mut cluster = pristine.clone();
             cluster.objects[at].body = body.clone();
             cluster.settle(&user);
-            assert_eq!(meanings(&cluster), meanings(&pristine), "after an edit to {body:#}");
+            assert_eq!(effective_state(&cluster), effective_state(&pristine), "after an edit to {body:#}");
             tried += 1;
         }
-        if child.kind != Kind::Namespace {
+        if object.kind != Kind::Namespace {
             let mut cluster = pristine.clone();
             cluster.objects.remove(at);
             cluster.settle(&user);
-            assert_eq!(meanings(&cluster), meanings(&pristine), "without {} {}", child.kind.as_str(), child.name);
+            assert_eq!(
+                effective_state(&cluster),
+                effective_state(&pristine),
+                "without {} {}",
+                object.kind.as_str(),
+                object.name
+            );
         }
     }
-    assert!(tried > 250, "{tried} edits are too few to mean anything");
+    assert!(tried > 250, "only {tried} edits were tested");
 }
 
 #[test]
-fn a_budget_written_the_other_way_is_made_anew() {
+fn budget_with_max_unavailable_is_recreated() {
     let user = limited();
-    let mut cluster = Cluster::of(&user);
-    let before = meanings(&cluster);
-    let budget = cluster.objects.iter_mut().find(|child| child.kind == Kind::PodDisruptionBudget).unwrap();
+    let mut cluster = Cluster::with(&user);
+    let before = effective_state(&cluster);
+    let budget = cluster.objects.iter_mut().find(|object| object.kind == Kind::PodDisruptionBudget).unwrap();
     let spec = budget.body["spec"].as_object_mut().unwrap();
     spec.remove("minAvailable");
     spec.insert("maxUnavailable".into(), json!("100%"));
-    assert_eq!(described(&cluster.settle(&user)), ["Deleted PodDisruptionBudget odc", "Wrote PodDisruptionBudget odc"]);
-    assert_eq!(meanings(&cluster), before);
+    assert_eq!(
+        describe(&cluster.settle(&user)),
+        ["deleted PodDisruptionBudget odc", "applied PodDisruptionBudget odc"]
+    );
+    assert_eq!(effective_state(&cluster), before);
 }
 
 #[test]
-fn a_field_of_a_newer_kubernetes_is_left_alone() {
+fn unknown_spec_field_is_kept() {
     let user = limited();
-    let mut cluster = Cluster::of(&user);
-    for child in &mut cluster.objects {
-        if let Some(spec) = child.body["spec"].as_object_mut() {
+    let mut cluster = Cluster::with(&user);
+    for object in &mut cluster.objects {
+        if let Some(spec) = object.body["spec"].as_object_mut() {
             spec.insert("fieldOfTheFuture".into(), "Default".into());
         }
     }
@@ -389,54 +401,57 @@ fn a_field_of_a_newer_kubernetes_is_left_alone() {
 }
 
 #[test]
-fn what_others_add_beside_is_left_alone() {
+fn foreign_labels_and_annotations_are_kept() {
     let user = limited();
-    let mut cluster = Cluster::of(&user);
-    for child in &mut cluster.objects {
-        child.body["metadata"]["labels"]["example.org/cost"] = "42".into();
-        child.body["metadata"]["annotations"] = json!({"example.org/note": "kept"});
+    let mut cluster = Cluster::with(&user);
+    for object in &mut cluster.objects {
+        object.body["metadata"]["labels"]["example.org/cost"] = "42".into();
+        object.body["metadata"]["annotations"] = json!({"example.org/note": "kept"});
     }
     assert_eq!(cluster.settle(&user), []);
 }
 
 #[test]
-fn a_limit_that_is_taken_away_goes_from_the_quota() {
+fn removed_limit_is_removed_from_quota() {
     let mut user = limited();
-    let mut cluster = Cluster::of(&user);
+    let mut cluster = Cluster::with(&user);
     user.spec.quota.cpu = None;
-    assert_eq!(described(&cluster.settle(&user)), ["Deleted ResourceQuota odc", "Wrote ResourceQuota odc"]);
-    assert_eq!(cluster.find(Kind::ResourceQuota, WALL).unwrap().body["spec"]["hard"]["requests.cpu"], Value::Null);
+    assert_eq!(describe(&cluster.settle(&user)), ["deleted ResourceQuota odc", "applied ResourceQuota odc"]);
+    assert_eq!(
+        cluster.find(Kind::ResourceQuota, OBJECT_NAME).unwrap().body["spec"]["hard"]["requests.cpu"],
+        Value::Null
+    );
     user.spec.quota.memory = Some("64Gi".parse().unwrap());
-    assert_eq!(described(&cluster.settle(&user)), ["Wrote ResourceQuota odc"]);
+    assert_eq!(describe(&cluster.settle(&user)), ["applied ResourceQuota odc"]);
     user.spec.quota = odc_api::v1alpha1::Quota::default();
-    assert_eq!(described(&cluster.settle(&user)), ["Deleted ResourceQuota odc"]);
-    assert_eq!(cluster.find(Kind::ResourceQuota, WALL), None);
+    assert_eq!(describe(&cluster.settle(&user)), ["deleted ResourceQuota odc"]);
+    assert_eq!(cluster.find(Kind::ResourceQuota, OBJECT_NAME), None);
 }
 
 #[test]
-fn an_auditor_has_no_rights_to_change_anything() {
+fn auditor_has_no_write_access() {
     let mut user = limited();
-    let mut cluster = Cluster::of(&user);
+    let mut cluster = Cluster::with(&user);
     user.spec.role = Role::Auditor;
-    assert_eq!(described(&cluster.settle(&user)), ["Deleted RoleBinding odc-user", "Deleted ServiceAccount odc-user"]);
+    assert_eq!(describe(&cluster.settle(&user)), ["deleted RoleBinding odc-user", "deleted ServiceAccount odc-user"]);
 }
 
 #[test]
-fn a_namespace_of_somebody_else_is_left_alone() {
+fn foreign_namespace_is_not_changed() {
     let taken = |labels: Value| {
         let stored = json!({"metadata": {"name": "dev-ada", "uid": "uid-foreign", "labels": labels}});
-        let mut cluster = Cluster { objects: vec![Child::of(Kind::Namespace, stored)], made: 0 };
+        let mut cluster = Cluster { objects: vec![ManagedObject::from_api(Kind::Namespace, stored)], created: 0 };
         let mut user = limited();
-        let plan = cluster.decide(&user);
-        assert_eq!((plan.writes.len(), ready(&plan).0, plan.status.namespace.as_ref()), (0, "NamespaceTaken", None));
+        let plan = cluster.reconcile(&user);
+        assert_eq!((plan.writes.len(), ready(&plan).0, plan.status.namespace.as_ref()), (0, "NamespaceConflict", None));
         assert_eq!(plan.events.len(), 1);
-        // Said once.
+        // The event is published once.
         user.status = Some(plan.status);
-        assert_eq!(cluster.decide(&user).events, []);
-        // Handed over.
+        assert_eq!(cluster.reconcile(&user).events, []);
+        // Assigned by label.
         cluster.objects[0].body["metadata"]["labels"] = json!({"odc.dev/owner": "ada"});
         let writes = cluster.settle(&user);
-        assert_eq!(described(&writes[..1]), ["Wrote Namespace dev-ada"]);
+        assert_eq!(describe(&writes[..1]), ["applied Namespace dev-ada"]);
         assert!(matches!(&writes[0], Write::Apply(object) if object.body["metadata"]["uid"] == "uid-foreign"));
     };
     taken(Value::Null);
@@ -444,34 +459,34 @@ fn a_namespace_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn what_is_being_deleted_is_waited_for() {
+fn deletion_of_object_is_awaited() {
     let user = limited();
-    for at in 0..Cluster::of(&user).objects.len() {
-        let mut cluster = Cluster::of(&user);
-        cluster.objects[at].deleting = true;
-        let plan = cluster.decide(&user);
+    for at in 0..Cluster::with(&user).objects.len() {
+        let mut cluster = Cluster::with(&user);
+        cluster.objects[at].is_deleting = true;
+        let plan = cluster.reconcile(&user);
         assert_eq!((plan.writes.len(), ready(&plan).0), (0, "Incomplete"), "{}", cluster.objects[at].name);
     }
 }
 
 #[test]
-fn a_user_on_the_way_out_is_left_as_it_is() {
+fn deleted_user_is_not_reconciled() {
     let mut user = limited();
-    user.metadata.deletion_timestamp = Some(stored(NOW));
-    let plan = Cluster::default().decide(&user);
+    user.metadata.deletion_timestamp = Some(to_api_precision(NOW));
+    let plan = Cluster::default().reconcile(&user);
     assert_eq!((plan.writes, plan.status), (vec![], DevServerUserStatus::default()));
 }
 
 #[test]
-fn a_name_no_namespace_can_have_is_told() {
+fn invalid_user_name_is_reported() {
     let mut user = limited();
     user.metadata.name = Some("a".repeat(60));
-    let plan = Cluster::default().decide(&user);
+    let plan = Cluster::default().reconcile(&user);
     assert_eq!((plan.writes.len(), ready(&plan).0, &plan.status.namespace), (0, "Invalid", &None));
 }
 
 #[test]
-fn the_status_names_the_teams_and_keeps_the_use() {
+fn status_lists_teams_and_keeps_usage() {
     let team = |name: &str, members: &[&str]| {
         let mut team = Team::test();
         team.metadata.name = Some(name.into());
@@ -479,41 +494,41 @@ fn the_status_names_the_teams_and_keeps_the_use() {
         team
     };
     let teams = [team("zebra", &["bob", "ada"]), team("apple", &["ada"]), team("melon", &["bob"])];
-    let usage = odc_api::v1alpha1::Usage { device_seconds: 7, at: stored(NOW) };
+    let usage = odc_api::v1alpha1::Usage { device_seconds: 7, at: to_api_precision(NOW) };
     let mut user = limited();
     user.metadata.generation = Some(5);
     user.status = Some(DevServerUserStatus { usage: Some(usage.clone()), ..DevServerUserStatus::default() });
-    let seen = Seen { teams: teams.iter().collect(), ..Seen::default() };
-    let status = decide(&user, &seen, &settings(), NOW).status;
+    let observed = Observed { teams: teams.iter().collect(), ..Observed::default() };
+    let status = reconcile(&user, &observed, &settings(), NOW).status;
     assert_eq!(status.teams.iter().map(TeamName::as_str).collect::<Vec<_>>(), ["apple", "zebra"]);
     assert_eq!((status.usage, status.observed_generation), (Some(usage), Some(5)));
     assert_eq!(status.namespace, Some("dev-ada".into()));
 }
 
 #[test]
-fn the_same_state_gives_the_same_status_at_any_time() {
+fn status_does_not_depend_on_time() {
     let mut user = limited();
-    let mut cluster = Cluster::of(&user);
-    let first = cluster.decide(&user);
+    let mut cluster = Cluster::with(&user);
+    let first = cluster.reconcile(&user);
     assert_eq!(
         first.events.iter().map(|event| event.note.as_str()).collect::<Vec<_>>(),
         ["Prepared namespace dev-ada"]
     );
     user.status = Some(first.status.clone());
-    let seen = Seen {
+    let observed = Observed {
         namespace: cluster.find(Kind::Namespace, "dev-ada"),
-        children: cluster.objects.iter().collect(),
+        objects: cluster.objects.iter().collect(),
         teams: vec![],
         devices: ["nvidia.com/gpu".to_owned()].into(),
     };
-    let later = decide(&user, &seen, &settings(), "2026-01-31T09:00:00.5Z".parse().unwrap());
+    let later = reconcile(&user, &observed, &settings(), "2026-01-31T09:00:00.5Z".parse().unwrap());
     assert_eq!(later.status.conditions, first.status.conditions);
     assert_eq!((later.events, later.writes), (vec![], vec![]));
 
-    cluster.objects.retain(|child| child.kind != Kind::NetworkPolicy);
-    let repair = cluster.decide(&user);
+    cluster.objects.retain(|object| object.kind != Kind::NetworkPolicy);
+    let repair = cluster.reconcile(&user);
     assert_eq!(repair.status, user.status.clone().unwrap());
-    assert_eq!(repair.events[0].note, "Wrote NetworkPolicy odc in namespace dev-ada");
+    assert_eq!(repair.events[0].note, "Applied NetworkPolicy odc in namespace dev-ada");
 }
 
 fn server(name: &str) -> Target {
@@ -526,57 +541,58 @@ fn server(name: &str) -> Target {
     }
 }
 
-fn left(cluster: &Cluster, holds: &Holds) -> Vec<Write> {
+fn clean_up(cluster: &Cluster, contents: &NamespaceContents) -> Vec<Write> {
     let namespace = cluster.find(Kind::Namespace, "dev-ada").unwrap();
-    let children: Vec<&Child> = cluster.objects.iter().filter(|child| child.kind != Kind::Namespace).collect();
-    abandoned(namespace, holds, &children)
+    let objects: Vec<&ManagedObject> = cluster.objects.iter().filter(|object| object.kind != Kind::Namespace).collect();
+    cleanup(namespace, contents, &objects)
 }
 
 #[test]
-fn a_gone_user_loses_rights_then_servers_then_the_empty_namespace() {
-    let mut cluster = Cluster::of(&limited());
-    let mut holds = Holds { servers: vec![server("one"), server("two")], claims: 1, ..Holds::default() };
-    let writes = left(&cluster, &holds);
+fn cleanup_deletes_access_then_servers_then_empty_namespace() {
+    let mut cluster = Cluster::with(&limited());
+    let mut contents =
+        NamespaceContents { servers: vec![server("one"), server("two")], claims: 1, ..NamespaceContents::default() };
+    let writes = clean_up(&cluster, &contents);
     assert_eq!(
-        described(&writes),
+        describe(&writes),
         [
-            "Deleted RoleBinding odc-user",
-            "Deleted ServiceAccount odc-user",
-            "Deleted DevServer one",
-            "Deleted DevServer two",
+            "deleted RoleBinding odc-user",
+            "deleted ServiceAccount odc-user",
+            "deleted DevServer one",
+            "deleted DevServer two",
         ]
     );
     writes[..2].iter().for_each(|write| cluster.write(write));
-    holds.leaving = std::mem::take(&mut holds.servers).len();
-    assert_eq!(left(&cluster, &holds), []);
-    holds.leaving = 0;
-    assert_eq!(left(&cluster, &holds), [], "a claim holds the namespace");
-    (holds.claims, holds.pods) = (0, 1);
-    assert_eq!(left(&cluster, &holds), [], "a pod that still stops needs its walls");
-    holds.pods = 0;
+    contents.terminating_servers = std::mem::take(&mut contents.servers).len();
+    assert_eq!(clean_up(&cluster, &contents), []);
+    contents.terminating_servers = 0;
+    assert_eq!(clean_up(&cluster, &contents), [], "the namespace contains a claim");
+    (contents.claims, contents.pods) = (0, 1);
+    assert_eq!(clean_up(&cluster, &contents), [], "the namespace contains a terminating pod");
+    contents.pods = 0;
     let namespace = cluster.find(Kind::Namespace, "dev-ada").unwrap();
-    assert_eq!(left(&cluster, &holds), [Write::Delete(upkeep::target(namespace))]);
+    assert_eq!(clean_up(&cluster, &contents), [Write::Delete(ensure::target(namespace))]);
 }
 
 #[test]
-fn a_user_who_comes_back_finds_everything_again() {
+fn recreated_user_gets_all_objects_again() {
     let user = limited();
-    let mut cluster = Cluster::of(&user);
-    let before = meanings(&cluster);
-    for write in &left(&cluster, &Holds { claims: 1, ..Holds::default() }) {
+    let mut cluster = Cluster::with(&user);
+    let before = effective_state(&cluster);
+    for write in &clean_up(&cluster, &NamespaceContents { claims: 1, ..NamespaceContents::default() }) {
         cluster.write(write);
     }
-    assert_ne!(meanings(&cluster), before);
+    assert_ne!(effective_state(&cluster), before);
     cluster.settle(&user);
-    assert_eq!(meanings(&cluster), before);
+    assert_eq!(effective_state(&cluster), before);
 }
 
 #[test]
-fn nothing_of_somebody_else_is_abandoned() {
-    let holds = Holds { servers: vec![server("one")], ..Holds::default() };
+fn cleanup_ignores_foreign_namespaces() {
+    let contents = NamespaceContents { servers: vec![server("one")], ..NamespaceContents::default() };
     let check = |name: &str, labels: Value| {
         let stored = json!({"metadata": {"name": name, "uid": "u", "labels": labels}});
-        assert_eq!(abandoned(&Child::of(Kind::Namespace, stored), &holds, &[]), [], "{name} {labels}");
+        assert_eq!(cleanup(&ManagedObject::from_api(Kind::Namespace, stored), &contents, &[]), [], "{name} {labels}");
     };
     check("dev-ada", json!({}));
     check("dev-ada", json!({"odc.dev/owner": "bob"}));
@@ -600,9 +616,9 @@ fn any_role() -> impl Strategy<Value = Role> {
 }
 
 proptest! {
-    /// From anything one user had to anything else: it settles, stays settled, and never leaves the namespace.
+    /// Any change of quota and role converges and stays within the namespace.
     #[test]
-    fn every_change_settles_inside_the_namespace(
+    fn every_change_converges_within_namespace(
         name in "[a-z0-9]([-a-z0-9]{0,57}[a-z0-9])?",
         quotas in (any_quota(), any_quota()),
         roles in (any_role(), any_role()),
@@ -614,42 +630,42 @@ proptest! {
         let mut writes = cluster.settle(&user);
         (user.spec.quota, user.spec.role) = (quotas.1, roles.1);
         writes.extend(cluster.settle(&user));
-        prop_assert_eq!(meanings(&cluster), meanings(&Cluster::of(&user)));
+        prop_assert_eq!(effective_state(&cluster), effective_state(&Cluster::with(&user)));
         for write in &writes {
-            prop_assert_eq!(place(write), format!("dev-{name}"));
+            prop_assert_eq!(namespace_of(write), format!("dev-{name}"));
         }
     }
 
-    /// Stopping after any number of writes, as a crash would, loses nothing: the next run goes on from there.
+    /// After a crash following any write, the next reconciliation continues.
     #[test]
-    fn any_prefix_of_a_plan_is_a_fine_place_to_go_on_from(quota in any_quota(), stop in 0..8_usize) {
+    fn reconciliation_continues_after_any_prefix_of_plan(quota in any_quota(), stop in 0..8_usize) {
         let user = DevServerUser::test().quota(quota);
         let mut cluster = Cluster::default();
         let all = cluster.settle(&user);
-        let expect = meanings(&cluster);
+        let expect = effective_state(&cluster);
         let mut crashed = Cluster::default();
         all.iter().take(stop).for_each(|write| crashed.write(write));
         crashed.settle(&user);
-        prop_assert_eq!(meanings(&crashed), expect);
+        prop_assert_eq!(effective_state(&crashed), expect);
     }
 
-    /// Whatever else is true, a namespace with a claim, a pod, a server or rights in it is not deleted.
+    /// A namespace with a claim, a pod, a server or a role binding is never deleted.
     #[test]
-    fn a_namespace_that_holds_something_is_never_deleted(
-        claims in 0..3_usize, pods in 0..2_usize, servers in 0..3_usize, leaving in 0..2_usize, rights: bool,
+    fn non_empty_namespace_is_never_deleted(
+        claims in 0..3_usize, pods in 0..2_usize, servers in 0..3_usize, terminating_servers in 0..2_usize, access: bool,
     ) {
         let mut user = limited();
-        user.spec.role = if rights { Role::User } else { Role::Auditor };
+        user.spec.role = if access { Role::User } else { Role::Auditor };
         let servers: Vec<Target> = (0..servers).map(|number| server(&format!("server-{number}"))).collect();
-        let holds = Holds { claims, pods, servers, leaving };
-        let writes = left(&Cluster::of(&user), &holds);
+        let contents = NamespaceContents { claims, pods, servers, terminating_servers };
+        let writes = clean_up(&Cluster::with(&user), &contents);
         let deletes_namespace =
             writes.iter().any(|write| matches!(write, Write::Delete(target) if target.kind == Kind::Namespace));
-        let is_empty = holds == Holds::default() && !rights;
+        let is_empty = contents == NamespaceContents::default() && !access;
         prop_assert_eq!(deletes_namespace, is_empty);
         for write in &writes {
             prop_assert!(matches!(write, Write::Delete(_)));
-            prop_assert_eq!(place(write), "dev-ada");
+            prop_assert_eq!(namespace_of(write), "dev-ada");
         }
     }
 }

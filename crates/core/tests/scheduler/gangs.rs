@@ -1,92 +1,97 @@
-//! Two gangs of five on eight nodes. Whatever happens in whatever order, each has all of its nodes or none, and none waits
-//! while there are enough for it.
+//! Two gangs of five on eight nodes, with all orders of events: each has all of its nodes or none, and is not pending while
+//! enough nodes are free.
 
 use odc_api::v1alpha1::Priority;
-use odc_core::scheduler::{Policy, Server, Service};
+use odc_core::scheduler::{NodeState, Policy, Server};
 
+use super::checked_step::ExtraChecks;
 use super::harness::{Harness, node, running, server};
-use super::live::Also;
 
 #[derive(Clone, Copy, Debug)]
-enum Happens {
-    /// A name, and on how many nodes.
-    Come(&'static str, u32),
-    Go(&'static str),
-    Down,
-    Up,
+enum Change {
+    /// Name and number of nodes.
+    Create(&'static str, u32),
+    Delete(&'static str),
+    NodeDown,
+    NodeUp,
 }
 
-/// Each of these in its order, and all of them in every order.
-const STORIES: [[Happens; 2]; 4] = [
-    [Happens::Come("a", 5), Happens::Go("a")],
-    [Happens::Come("b", 5), Happens::Go("b")],
-    [Happens::Come("c", 1), Happens::Go("c")],
-    [Happens::Down, Happens::Up],
+/// Each sequence keeps its order; all interleavings of them are tested.
+const SEQUENCES: [[Change; 2]; 4] = [
+    [Change::Create("a", 5), Change::Delete("a")],
+    [Change::Create("b", 5), Change::Delete("b")],
+    [Change::Create("c", 1), Change::Delete("c")],
+    [Change::NodeDown, Change::NodeUp],
 ];
 
-/// All ways to go on with the stories.
-fn interleavings(left: [usize; 4]) -> Vec<Vec<Happens>> {
+/// Returns all interleavings of what is left of the sequences.
+fn interleavings(left: [usize; 4]) -> Vec<Vec<Change>> {
     if left == [0; 4] {
         return vec![Vec::new()];
     }
     let mut all = Vec::new();
-    for story in (0..left.len()).filter(|story| left[*story] > 0) {
+    for sequence in (0..left.len()).filter(|sequence| left[*sequence] > 0) {
         let mut rest = left;
-        rest[story] -= 1;
-        let next = STORIES[story][STORIES[story].len() - left[story]];
+        rest[sequence] -= 1;
+        let next = SEQUENCES[sequence][SEQUENCES[sequence].len() - left[sequence]];
         all.extend(interleavings(rest).into_iter().map(|rest| [vec![next], rest].concat()));
     }
     all
 }
 
-/// Lets it happen, with a plan after those events whose bit is set, and seconds in between.
-fn tell(events: &[Happens], looks: u32, seconds: i64, preempt: bool) -> Result<(), String> {
-    let policy = Policy { least_run: 0, share_step: i64::MAX, ..Policy::default() };
+/// Applies the changes with `seconds` between them, and plans after those whose bit in `plans` is set.
+fn run(changes: &[Change], plans: u32, seconds: i64, preempt: bool) -> Result<(), String> {
+    let policy = Policy { preempt_exempt_time: 0, fair_share_resolution: i64::MAX, ..Policy::default() };
     let mut harness = Harness::new(policy);
     for number in 0..8 {
         harness.node(node(&format!("n{number}"), 8, "a"));
     }
-    for (number, event) in events.iter().enumerate() {
+    for (number, change) in changes.iter().enumerate() {
         harness.now += seconds;
         harness.expire();
-        match event {
-            Happens::Come(name, nodes) => {
+        match change {
+            Change::Create(name, nodes) => {
                 let mut new = server(name, 8, 250, harness.now);
-                new.ask.nodes = *nodes;
+                new.request.nodes = *nodes;
                 if preempt {
                     new.preemptible = *name == "a";
                     new.priority = if *name == "b" { Priority::High } else { Priority::Normal };
                 }
                 harness.put(new);
             }
-            Happens::Go(name) => harness.remove(name),
-            Happens::Down => harness.close("n0"),
-            Happens::Up => harness.open("n0"),
+            Change::Delete(name) => harness.remove(name),
+            Change::NodeDown => harness.make_unschedulable("n0"),
+            Change::NodeUp => harness.make_schedulable("n0"),
         }
-        if looks >> number & 1 == 1 {
-            harness.live(Also { second: true, undelayed: true })?;
-            no_deadlock(&harness)?;
+        if plans >> number & 1 == 1 {
+            harness.step(ExtraChecks { second_plan: true, backfill: true })?;
+            check_no_deadlock(&harness)?;
         }
     }
     Ok(())
 }
 
-/// A gang waits only where too few nodes are empty. Room may be kept for it from the single one.
-fn no_deadlock(harness: &Harness) -> Result<(), String> {
-    let open = harness.nodes.values().filter(|node| node.service == Service::Open).count();
-    let used: usize = harness.servers.values().filter_map(running).map(|run| run.on.len()).sum();
-    let wait = |server: &&Server| running(server).is_none() && server.ask.nodes == 5 && 5 <= open - used;
-    harness.servers.values().find(wait).map_or(Ok(()), |server| Err(format!("{} waits, {open} - {used}", server.id)))
+/// Checks that a gang is pending only if too few nodes are empty. Nodes may be held for it against the single server.
+fn check_no_deadlock(harness: &Harness) -> Result<(), String> {
+    let schedulable = harness.nodes.values().filter(|node| node.state == NodeState::Schedulable).count();
+    let used: usize = harness.servers.values().filter_map(running).map(|run| run.nodes.len()).sum();
+    let is_blocked =
+        |server: &&Server| running(server).is_none() && server.request.nodes == 5 && 5 <= schedulable - used;
+    harness
+        .servers
+        .values()
+        .find(is_blocked)
+        .map_or(Ok(()), |server| Err(format!("{} is pending with {} empty nodes", server.id, schedulable - used)))
 }
 
 #[test]
-fn two_gangs_never_hold_half_each_and_never_wait_for_each_other() {
+fn gangs_never_hold_part_of_their_nodes_or_deadlock() {
     let all = interleavings([2; 4]);
     assert_eq!(all.len(), 2_520);
-    for events in &all {
-        for (looks, seconds, preempt) in [(0xFF, 10, false), (0xFF, 100, true), (0xAA, 10, true), (0x55, 100, false)] {
-            if let Err(wrong) = tell(events, looks, seconds, preempt) {
-                panic!("{events:?}, looked at {looks:b}, {seconds} s, preempt {preempt}: {wrong}");
+    for changes in &all {
+        for (plans, seconds, preempt) in [(0xFF, 10, false), (0xFF, 100, true), (0xAA, 10, true), (0x55, 100, false)] {
+            if let Err(error) = run(changes, plans, seconds, preempt) {
+                panic!("{changes:?}, plans {plans:b}, {seconds} s, preempt {preempt}: {error}");
             }
         }
     }

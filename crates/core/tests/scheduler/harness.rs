@@ -1,48 +1,50 @@
-//! A cluster that carries out plans.
+//! A cluster that applies plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use odc_api::v1alpha1::Priority;
-use odc_core::amounts::Amounts;
-use odc_core::scheduler::{Account, Ask, Event, Limits, Node, Plan, Policy, Running, Server, Service, State, World};
+use odc_core::resources::Resources;
+use odc_core::scheduler::{
+    AccountSpec, ClusterState, Event, Limits, Node, NodeState, Plan, Policy, Request, RunInfo, Server, ServerState,
+};
 
 pub const GPU: &str = "gpu";
 pub const ZONE: &str = "zone";
 
 #[derive(Clone, Debug)]
 pub struct Harness {
-    pub world: World,
+    pub state: ClusterState,
     pub policy: Policy,
     pub now: i64,
     pub nodes: BTreeMap<String, Node>,
     pub servers: BTreeMap<String, Server>,
-    pub teams: BTreeMap<String, Account>,
-    pub users: BTreeMap<String, Account>,
+    pub teams: BTreeMap<String, AccountSpec>,
+    pub users: BTreeMap<String, AccountSpec>,
 }
 
-/// How much of what takes long is done: a little beside one's work, all of it where all tests run.
+/// How many cases the long tests run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
     Quick,
-    Whole,
+    Default,
     Full,
 }
 
 impl Effort {
-    /// `./dev test` sets `ODC_EFFORT`.
-    pub fn asked() -> Self {
+    /// Reads `ODC_EFFORT`: any value selects `Default`. `./dev test` does not set it.
+    pub fn from_env() -> Self {
         if cfg!(feature = "full") {
             Self::Full
         } else if std::env::var_os("ODC_EFFORT").is_some() {
-            Self::Whole
+            Self::Default
         } else {
             Self::Quick
         }
     }
 }
 
-pub fn amounts(gpus: i64) -> Amounts {
-    let mut amounts = Amounts::default().with_device(GPU, gpus);
+pub fn amounts(gpus: i64) -> Resources {
+    let mut amounts = Resources::default().with_device(GPU, gpus);
     amounts.pods = 1;
     amounts
 }
@@ -53,31 +55,31 @@ pub fn node(name: &str, gpus: i64, zone: &str) -> Node {
     Node { name: name.into(), labels: [(ZONE.to_owned(), zone.to_owned())].into(), capacity, ..Node::default() }
 }
 
-pub fn server(id: &str, gpus: i64, lifetime: i64, queued: i64) -> Server {
+pub fn server(id: &str, gpus: i64, lifetime: i64, queued_at: i64) -> Server {
     Server {
         id: id.into(),
         name: id.into(),
         owner: "ada".into(),
         team: None,
         flavor: "h100".into(),
-        ask: Ask { nodes: 1, each: amounts(gpus), device: Some(GPU.into()), ..Ask::default() },
+        request: Request { nodes: 1, per_node: amounts(gpus), device: Some(GPU.into()), ..Request::default() },
         priority: Priority::Normal,
         preemptible: false,
-        queued,
+        queued_at,
         not_before: None,
-        booked: false,
-        lifetime: Some(lifetime),
+        booking_confirmed: false,
+        max_hold_time: Some(lifetime),
         preemptions: 0,
-        unfit: BTreeMap::new(),
-        barred: false,
-        state: State::Waiting,
+        rejected_by: BTreeMap::new(),
+        excluded_this_cycle: false,
+        state: ServerState::Pending,
     }
 }
 
 impl Harness {
     pub fn new(policy: Policy) -> Self {
         Self {
-            world: World::new(),
+            state: ClusterState::new(),
             policy,
             now: 0,
             nodes: BTreeMap::new(),
@@ -87,143 +89,151 @@ impl Harness {
         }
     }
 
-    pub fn tell(&mut self, event: Event) {
-        self.world.apply(event, self.policy.half_life, self.now);
+    pub fn apply(&mut self, event: Event) {
+        self.state.apply(event, self.policy.usage_half_life, self.now);
     }
 
     pub fn node(&mut self, node: Node) {
         self.nodes.insert(node.name.clone(), node.clone());
-        self.tell(Event::Node(node));
+        self.apply(Event::Node(node));
     }
 
-    pub fn team(&mut self, name: &str, devices: Option<i64>, borrow: Option<i64>) {
+    pub fn team(&mut self, name: &str, devices: Option<i64>, borrowing_limit: Option<i64>) {
         let limits = Limits { devices, ..Limits::default() };
-        self.set_team(Account { name: name.into(), weight: 1, limits, borrow, used: None });
+        self.set_team(AccountSpec { name: name.into(), weight: 1, limits, borrowing_limit, usage: None });
     }
 
-    pub fn set_team(&mut self, account: Account) {
+    pub fn set_team(&mut self, account: AccountSpec) {
         self.teams.insert(account.name.clone(), account.clone());
-        self.tell(Event::Team(account));
+        self.apply(Event::Team(account));
     }
 
     pub fn user(&mut self, name: &str, limits: Limits) {
-        let account = Account { name: name.into(), weight: 1, limits, borrow: None, used: None };
+        let account = AccountSpec { name: name.into(), weight: 1, limits, borrowing_limit: None, usage: None };
         self.users.insert(name.into(), account.clone());
-        self.tell(Event::User(account));
+        self.apply(Event::User(account));
     }
 
     pub fn put(&mut self, server: Server) {
         self.servers.insert(server.id.clone(), server.clone());
-        self.tell(Event::Server(Box::new(server)));
+        self.apply(Event::Server(Box::new(server)));
     }
 
     pub fn remove(&mut self, id: &str) {
         self.servers.remove(id);
-        self.tell(Event::ServerGone(id.into()));
+        self.apply(Event::ServerDeleted(id.into()));
     }
 
-    /// A node takes nobody any more; whoever is on it waits again.
-    pub fn close(&mut self, name: &str) {
+    /// Makes a node unschedulable and returns its servers to the queue.
+    pub fn make_unschedulable(&mut self, name: &str) {
         let mut node = self.nodes[name].clone();
-        node.service = Service::Closed;
+        node.state = NodeState::Unschedulable;
         self.node(node);
-        let on =
-            |server: &&Server| running(server).is_some_and(|running| running.on.iter().any(|(node, _)| node == name));
-        let lost: Vec<Server> = self.servers.values().filter(on).cloned().collect();
-        for server in lost {
-            self.put(Server { state: State::Waiting, ..server });
+        let is_affected = |server: &&Server| {
+            running(server).is_some_and(|running| running.nodes.iter().any(|(node, _)| node == name))
+        };
+        let affected: Vec<Server> = self.servers.values().filter(is_affected).cloned().collect();
+        for server in affected {
+            self.put(Server { state: ServerState::Pending, ..server });
         }
     }
 
-    pub fn open(&mut self, name: &str) {
+    pub fn make_schedulable(&mut self, name: &str) {
         let mut node = self.nodes[name].clone();
-        node.service = Service::Open;
+        node.state = NodeState::Schedulable;
         self.node(node);
     }
 
     pub fn plan(&mut self) -> Plan {
-        self.world.plan(&self.policy, self.now)
+        self.state.plan(&self.policy, self.now)
     }
 
-    pub fn carry_out(&mut self, plan: &Plan) {
-        self.try_carry_out(plan).unwrap();
+    /// Plans with another pending server, without changing the state. Returns the state with the server too.
+    pub fn dry_run(&self, server: Server) -> (ClusterState, Plan) {
+        let mut state = self.state.clone();
+        state.apply(Event::Server(Box::new(server)), self.policy.usage_half_life, self.now);
+        let plan = state.plan_dry_run(&self.policy, self.now);
+        (state, plan)
     }
 
-    /// Does what a plan says, one thing after the other, and says which of them may not be.
-    pub fn try_carry_out(&mut self, plan: &Plan) -> Result<(), String> {
+    pub fn apply_plan(&mut self, plan: &Plan) {
+        self.try_apply_plan(plan).unwrap();
+    }
+
+    /// Applies a plan step by step. Returns an error for a step that violates an invariant.
+    pub fn try_apply_plan(&mut self, plan: &Plan) -> Result<(), String> {
         self.check_preemptions(plan)?;
-        for id in &plan.booked {
-            let server = Server { booked: true, ..self.servers[id].clone() };
+        for id in &plan.confirmed_bookings {
+            let server = Server { booking_confirmed: true, ..self.servers[id].clone() };
             self.put(server);
         }
         for preemption in &plan.preemptions {
             let mut server = self.servers[&preemption.id].clone();
             server.preemptions += 1;
-            if let State::Running(running) = &mut server.state {
-                (running.end, running.leaving) = (Some(preemption.end), true);
+            if let ServerState::Running(running) = &mut server.state {
+                (running.end, running.terminating) = (Some(preemption.end), true);
             }
             self.put(server);
         }
-        for grant in &plan.grants {
-            self.check_grant(grant)?;
-            let mut server = self.servers[&grant.id].clone();
-            let on = grant.nodes.iter().map(|node| (node.clone(), server.ask.each.clone())).collect();
-            let end = server.lifetime.map(|lifetime| self.now.saturating_add(lifetime));
-            server.state = State::Running(Running { on, since: self.now, end, leaving: false });
+        for assignment in &plan.assignments {
+            self.check_assignment(assignment)?;
+            let mut server = self.servers[&assignment.id].clone();
+            let nodes = assignment.nodes.iter().map(|node| (node.clone(), server.request.per_node.clone())).collect();
+            let end = server.max_hold_time.map(|hold_time| self.now.saturating_add(hold_time));
+            server.state = ServerState::Running(RunInfo { nodes, started_at: self.now, end, terminating: false });
             self.put(server);
         }
         Ok(())
     }
 
-    /// Everybody whose time is over leaves; who was asked to leave waits again.
+    /// Removes servers that have reached their end; preempted ones are pending again.
     pub fn expire(&mut self) {
-        let over =
+        let is_over =
             |server: &&Server| running(server).is_some_and(|running| running.end.is_some_and(|end| end <= self.now));
-        let over: Vec<Server> = self.servers.values().filter(over).cloned().collect();
+        let over: Vec<Server> = self.servers.values().filter(is_over).cloned().collect();
         for server in over {
-            if running(&server).is_some_and(|running| running.leaving) {
-                self.put(Server { state: State::Waiting, ..server });
+            if running(&server).is_some_and(|running| running.terminating) {
+                self.put(Server { state: ServerState::Pending, ..server });
             } else {
                 self.remove(&server.id);
             }
         }
     }
 
-    /// The same facts told to a world that knows nothing else: what is there, what was used, what was promised.
-    pub fn told_anew(&self) -> World {
-        let mut world = World::new();
-        let half_life = self.policy.half_life;
-        let mut tell = |event| world.apply(event, half_life, self.now);
-        self.servers.values().rev().for_each(|server| tell(Event::Server(Box::new(server.clone()))));
-        self.nodes.values().rev().for_each(|node| tell(Event::Node(node.clone())));
+    /// Returns a new state with the same objects, usage and reservations.
+    pub fn rebuilt_state(&self) -> ClusterState {
+        let mut state = ClusterState::new();
+        let usage_half_life = self.policy.usage_half_life;
+        let mut apply = |event| state.apply(event, usage_half_life, self.now);
+        self.servers.values().rev().for_each(|server| apply(Event::Server(Box::new(server.clone()))));
+        self.nodes.values().rev().for_each(|node| apply(Event::Node(node.clone())));
         let teams: BTreeSet<&String> = self.servers.values().filter_map(|server| server.team.as_ref()).collect();
         for name in teams.into_iter().chain(self.teams.keys()) {
-            let known = self.teams.get(name).cloned().unwrap_or_else(|| nobody(name));
-            tell(Event::Team(Account { used: self.world.used_by_team(name, half_life, self.now), ..known }));
+            let known = self.teams.get(name).cloned().unwrap_or_else(|| default_account(name));
+            apply(Event::Team(AccountSpec { usage: self.state.team_usage(name, usage_half_life, self.now), ..known }));
         }
         let users: BTreeSet<&String> = self.servers.values().map(|server| &server.owner).collect();
         for name in users.into_iter().chain(self.users.keys()) {
-            let known = self.users.get(name).cloned().unwrap_or_else(|| nobody(name));
-            tell(Event::User(Account { used: self.world.used_by_user(name, half_life, self.now), ..known }));
+            let known = self.users.get(name).cloned().unwrap_or_else(|| default_account(name));
+            apply(Event::User(AccountSpec { usage: self.state.user_usage(name, usage_half_life, self.now), ..known }));
         }
-        self.world.promises().for_each(|promise| tell(Event::Promise(promise)));
-        world
+        self.state.reservations().for_each(|reservation| apply(Event::Reservation(reservation)));
+        state
     }
 }
 
-/// An account nothing was said about.
-fn nobody(name: &str) -> Account {
-    Account { name: name.to_owned(), ..Account::default() }
+fn default_account(name: &str) -> AccountSpec {
+    AccountSpec { name: name.to_owned(), ..AccountSpec::default() }
 }
 
-pub fn running(server: &Server) -> Option<&Running> {
+pub fn running(server: &Server) -> Option<&RunInfo> {
     match &server.state {
-        State::Running(running) => Some(running),
-        State::Waiting | State::Resting => None,
+        ServerState::Running(running) => Some(running),
+        ServerState::Pending | ServerState::Inactive => None,
     }
 }
 
-/// Fair shares that never differ, for what is to depend on arrival alone.
+/// Returns a policy without fair shares, so that the order is that of arrival.
 pub fn without_shares() -> Policy {
-    Policy { share_step: i64::MAX, ..Policy::default() }
+    Policy { fair_share_resolution: i64::MAX, ..Policy::default() }
 }

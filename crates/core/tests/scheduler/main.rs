@@ -1,20 +1,20 @@
-//! The scheduler from outside: scripts anyone can read, properties of random worlds, small worlds in full, and a second
-//! scheduler that is too simple to be wrong.
+//! Tests of the scheduler's public interface: scripts, properties of random clusters, exhaustive search of small clusters,
+//! and a simple reference implementation.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-mod calm;
 mod change;
-mod check;
+mod checked_step;
 mod exhaustive;
-mod found;
 mod gangs;
 mod harness;
-mod live;
+mod invariants;
+mod precedence;
+mod preemption;
 mod properties;
+mod random_walk;
 mod reference;
-mod rights;
+mod regressions;
 mod script;
 mod starvation;
-mod steps;
 mod trace;

@@ -1,56 +1,64 @@
-//! What holds in every world.
+//! Properties of plans for arbitrary changes.
 
 use std::collections::BTreeMap;
 
-use odc_core::scheduler::{Account, Event, Plan, Policy, Promise, Server, Stop, World};
+use odc_core::scheduler::{AccountSpec, ClusterState, PendingReason, Plan, Policy, ReservationSpec, Server};
 use proptest::prelude::*;
 
 use super::change::{Change, NODES, any_change, start};
+use super::checked_step::ExtraChecks;
 use super::harness::{Harness, running, server, without_shares};
-use super::live::Also;
 
-/// What people are told, in words.
-pub fn told(world: &World, plan: &Plan) -> Vec<(String, Option<u32>, Option<i64>, String)> {
-    let mut explained = world.explained();
-    let told = plan.waits.iter().map(|wait| (wait.id.clone(), wait.position, wait.start, explained.why(wait).1));
-    told.collect()
+/// Returns positions, planned starts and messages of pending servers.
+pub fn explanations(state: &ClusterState, plan: &Plan) -> Vec<(String, Option<u32>, Option<i64>, String)> {
+    let mut explainer = state.explainer();
+    let explanations = plan.pending.iter().map(|pending| {
+        let message = explainer.explain(pending).message;
+        (pending.id.clone(), pending.position, pending.planned_start, message)
+    });
+    explanations.collect()
 }
 
-/// What moved. Why it did is in what happened, which a world that is told of the outcome does not know.
-fn moved(plan: &Plan) -> Vec<(&str, i64, Option<i64>)> {
-    plan.moved.iter().map(|moved| (moved.id.as_str(), moved.from, moved.to)).collect()
+/// Returns delays without their causes, which a rebuilt state does not know.
+fn delays(plan: &Plan) -> Vec<(&str, i64, Option<i64>)> {
+    plan.delayed.iter().map(|delayed| (delayed.id.as_str(), delayed.from, delayed.to)).collect()
 }
 
-pub fn promises(world: &World) -> BTreeMap<String, Promise> {
-    world.promises().map(|promise| (promise.id.clone(), promise)).collect()
+pub fn reservations(state: &ClusterState) -> BTreeMap<String, ReservationSpec> {
+    state.reservations().map(|reservation| (reservation.server.clone(), reservation)).collect()
 }
 
-/// Whether there are enough nodes for a server if all others were gone.
-fn could_ever(harness: &Harness, server: &Server) -> bool {
-    let large = harness.nodes.values().filter(|node| node.capacity.holds(&server.ask.each));
-    let mut groups: BTreeMap<Option<&String>, usize> = BTreeMap::new();
-    for node in large {
-        let zone =
-            server.ask.topology.as_ref().filter(|_| server.ask.nodes > 1).and_then(|label| node.labels.get(label));
-        *groups.entry(zone).or_default() += 1;
+/// Reports whether there are enough nodes for a server on an empty cluster.
+fn is_satisfiable(harness: &Harness, server: &Server) -> bool {
+    let fitting = harness.nodes.values().filter(|node| node.capacity.fits(&server.request.per_node));
+    let mut domains: BTreeMap<Option<&String>, usize> = BTreeMap::new();
+    for node in fitting {
+        let zone = server
+            .request
+            .topology
+            .as_ref()
+            .filter(|_| server.request.nodes > 1)
+            .and_then(|label| node.labels.get(label));
+        *domains.entry(zone).or_default() += 1;
     }
-    groups.values().any(|nodes| *nodes >= server.ask.nodes())
+    domains.values().any(|nodes| *nodes >= server.request.nodes())
 }
 
-/// Whether a server is more than its user or team may have, whoever else runs.
-fn exceeds_alone(harness: &Harness, server: &Server) -> bool {
-    let nodes = i128::from(server.ask.nodes);
-    let (devices, flavor) = (server.ask.devices(), &server.flavor);
-    let (cpu, memory) = (i128::from(server.ask.each.cpu) * nodes, i128::from(server.ask.each.memory) * nodes);
-    let exceeds = |account: &Account, own: &dyn Fn(&Server) -> bool| {
+/// Reports whether a server alone exceeds a quota.
+fn exceeds_quota_alone(harness: &Harness, server: &Server) -> bool {
+    let nodes = i128::from(server.request.nodes);
+    let (devices, flavor) = (server.request.devices(), &server.flavor);
+    let (cpu, memory) =
+        (i128::from(server.request.per_node.cpu) * nodes, i128::from(server.request.per_node.memory) * nodes);
+    let exceeds = |account: &AccountSpec, own: &dyn Fn(&Server) -> bool| {
         let limits = &account.limits;
-        let earlier = |other: &&Server| own(other) && (other.queued, &other.name) < (server.queued, &server.name);
+        let earlier = |other: &&Server| own(other) && (other.queued_at, &other.name) < (server.queued_at, &server.name);
         let before = harness.servers.values().filter(earlier).count();
-        limits.devices.is_some_and(|most| devices > most)
-            || limits.flavors.get(flavor).is_some_and(|most| devices > *most)
-            || limits.cpu.is_some_and(|most| cpu * 1_000_000 > most)
-            || limits.memory.is_some_and(|most| memory * 1_000_000_000 > most)
-            || limits.servers.is_some_and(|most| before >= usize::try_from(most).unwrap())
+        limits.devices.is_some_and(|limit| devices > limit)
+            || limits.flavors.get(flavor).is_some_and(|limit| devices > *limit)
+            || limits.cpu.is_some_and(|limit| cpu * 1_000_000 > limit)
+            || limits.memory.is_some_and(|limit| memory * 1_000_000_000 > limit)
+            || limits.servers.is_some_and(|limit| before >= usize::try_from(limit).unwrap())
     };
     let user = harness.users.get(&server.owner);
     let team = server.team.as_ref().and_then(|team| harness.teams.get(team));
@@ -61,163 +69,164 @@ fn exceeds_alone(harness: &Harness, server: &Server) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// What was told bit by bit, with plans in between, and what is told at once lead to the same plan; so does telling it
-    /// in another order.
+    /// A state that was built incrementally, with plans in between, gives the same plan as a rebuilt one.
     #[test]
-    fn a_plan_depends_on_what_is_so_and_not_on_how_it_came_about(changes in prop::collection::vec(any_change(), 1..40)) {
-        let mut harness = start(Policy { depth: 6, ..Policy::default() });
+    fn plan_does_not_depend_on_history(changes in prop::collection::vec(any_change(), 1..40)) {
+        let mut harness = start(Policy { reservation_depth: 6, ..Policy::default() });
         for (number, change) in changes.iter().enumerate() {
-            harness.happen(number, change);
-            let mut anew = harness.told_anew();
-            let expect = anew.plan(&harness.policy, harness.now);
+            harness.apply_change(number, change);
+            let mut rebuilt = harness.rebuilt_state();
+            let expect = rebuilt.plan(&harness.policy, harness.now);
             let plan = harness.plan();
-            prop_assert_eq!(&plan.grants, &expect.grants);
+            prop_assert_eq!(&plan.assignments, &expect.assignments);
             prop_assert_eq!(&plan.preemptions, &expect.preemptions);
-            prop_assert_eq!(&plan.booked, &expect.booked);
-            prop_assert_eq!(plan.again, expect.again);
-            prop_assert_eq!(told(&harness.world, &plan), told(&anew, &expect));
-            prop_assert_eq!(moved(&plan), moved(&expect));
-            prop_assert_eq!(promises(&harness.world), promises(&anew));
-            harness.carry_out(&plan);
+            prop_assert_eq!(&plan.confirmed_bookings, &expect.confirmed_bookings);
+            prop_assert_eq!(plan.requeue_at, expect.requeue_at);
+            prop_assert_eq!(explanations(&harness.state, &plan), explanations(&rebuilt, &expect));
+            prop_assert_eq!(delays(&plan), delays(&expect));
+            prop_assert_eq!(reservations(&harness.state), reservations(&rebuilt));
+            harness.apply_plan(&plan);
         }
     }
 
     #[test]
-    fn a_plan_keeps_every_rule_and_once_carried_out_leaves_nothing_to_decide(changes in prop::collection::vec(any_change(), 1..40)) {
+    fn plan_is_valid_and_leaves_nothing_to_decide_when_applied(changes in prop::collection::vec(any_change(), 1..40)) {
         let mut harness = start(Policy::default());
         for (number, change) in changes.iter().enumerate() {
-            harness.happen(number, change);
-            harness.live(Also { second: true, undelayed: true }).map_err(TestCaseError::fail)?;
+            harness.apply_change(number, change);
+            harness.step(ExtraChecks { second_plan: true, backfill: true }).map_err(TestCaseError::fail)?;
         }
     }
 
-    /// Where everybody stays as long as they may and nobody has a better right, every planned start is kept: nobody who
-    /// starts before somebody else delays them.
+    /// If all servers run for their lifetime and have equal precedence, no reservation is delayed.
     #[test]
-    fn backfill_delays_nobody(
-        comes in prop::collection::vec(((1..=8_i64, 1..=5_i64), 10..300_i64, 1..=2_u32, 0..60_i64, 0..3_usize), 1..25),
+    fn backfill_delays_no_reservation(
+        arrivals in prop::collection::vec(((1..=8_i64, 1..=5_i64), 10..300_i64, 1..=2_u32, 0..60_i64, 0..3_usize), 1..25),
     ) {
         let mut harness = start(without_shares());
-        let mut promised: BTreeMap<String, i64> = BTreeMap::new();
-        let mut at = 0;
-        let mut comes: std::collections::VecDeque<(i64, Server)> = comes
+        let mut planned: BTreeMap<String, i64> = BTreeMap::new();
+        let mut time = 0;
+        let mut arrivals: std::collections::VecDeque<(i64, Server)> = arrivals
             .into_iter()
             .enumerate()
-            .map(|(number, ((gpus, cores), life, nodes, after, team))| {
-                at += after;
-                let mut new = server(&format!("s{number:03}"), gpus, life, at);
-                new.ask.each.cpu = gpus * cores * 1_000;
-                new.ask.nodes = nodes;
-                // No more than the quota of the team.
-                let team = if new.ask.devices() > 10 { None } else { [None, Some("one"), Some("two")][team] };
-                (at, Server { team: team.map(str::to_owned), ..new })
+            .map(|(number, ((gpus, cores), lifetime, nodes, after, team))| {
+                time += after;
+                let mut new = server(&format!("s{number:03}"), gpus, lifetime, time);
+                new.request.per_node.cpu = gpus * cores * 1_000;
+                new.request.nodes = nodes;
+                // At most the quota of the team.
+                let team = if new.request.devices() > 10 { None } else { [None, Some("one"), Some("two")][team] };
+                (time, Server { team: team.map(str::to_owned), ..new })
             })
             .collect();
-        while !comes.is_empty() || !harness.servers.is_empty() {
-            let arrival = comes.front().map(|(at, _)| *at);
+        while !arrivals.is_empty() || !harness.servers.is_empty() {
+            let arrival = arrivals.front().map(|(time, _)| *time);
             let end = harness.servers.values().filter_map(|server| running(server)?.end).min();
-            harness.now = arrival.into_iter().chain(end).min().expect("somebody runs while somebody waits");
+            harness.now = arrival.into_iter().chain(end).min().expect("a server runs while others are pending");
             harness.expire();
-            while let Some((_, new)) = comes.pop_front_if(|(at, _)| *at <= harness.now) {
+            while let Some((_, new)) = arrivals.pop_front_if(|(time, _)| *time <= harness.now) {
                 harness.put(new);
             }
             let plan = harness.plan();
-            prop_assert_eq!(&plan.moved, &vec![]);
-            for grant in &plan.grants {
-                let latest = promised.remove(&grant.id).unwrap_or(harness.now);
-                prop_assert!(harness.now <= latest, "{} was promised {latest}", grant.id);
+            prop_assert_eq!(&plan.delayed, &vec![]);
+            for assignment in &plan.assignments {
+                let latest = planned.remove(&assignment.id).unwrap_or(harness.now);
+                prop_assert!(harness.now <= latest, "{} was planned for {latest}", assignment.id);
             }
-            for wait in &plan.waits {
-                let start = wait.start.expect("all are within the depth and all ends are known");
-                let before = promised.insert(wait.id.clone(), start);
-                prop_assert!(before.is_none_or(|before| start <= before), "{} moved", wait.id);
+            for pending in &plan.pending {
+                let start = pending.planned_start.expect("all servers are within the depth and all ends are known");
+                let before = planned.insert(pending.id.clone(), start);
+                prop_assert!(before.is_none_or(|before| start <= before), "{} was delayed", pending.id);
             }
-            harness.carry_out(&plan);
+            harness.apply_plan(&plan);
         }
     }
 
     #[test]
-    fn whoever_can_run_runs_in_the_end(changes in prop::collection::vec(any_change(), 1..30)) {
+    fn satisfiable_servers_run_eventually(changes in prop::collection::vec(any_change(), 1..30)) {
         let mut harness = start(Policy::default());
         for (number, change) in changes.iter().enumerate() {
-            harness.happen(number, change);
+            harness.apply_change(number, change);
             let plan = harness.plan();
-            harness.carry_out(&plan);
+            harness.apply_plan(&plan);
         }
         for number in 0..NODES {
-            harness.happen(0, &Change::Open(number));
-            harness.happen(0, &Change::Others(number, 0, 0));
+            harness.apply_change(0, &Change::MakeSchedulable(number));
+            harness.apply_change(0, &Change::ForeignUsage(number, 0, 0));
         }
-        harness.accounts();
-        let unbounded = harness.servers.values().filter(|server| server.lifetime.is_none());
+        harness.set_accounts();
+        let unbounded = harness.servers.values().filter(|server| server.max_hold_time.is_none());
         for id in unbounded.map(|server| server.id.clone()).collect::<Vec<_>>() {
             harness.remove(&id);
         }
-        for server in harness.servers.values().filter(|server| !server.unfit.is_empty()).cloned().collect::<Vec<_>>() {
-            harness.put(Server { unfit: BTreeMap::new(), ..server });
+        for server in harness.servers.values().filter(|server| !server.rejected_by.is_empty()).cloned().collect::<Vec<_>>() {
+            harness.put(Server { rejected_by: BTreeMap::new(), ..server });
         }
         for _ in 0..500 {
             harness.now += 600;
             harness.expire();
             let plan = harness.plan();
-            harness.carry_out(&plan);
+            harness.apply_plan(&plan);
         }
         let plan = harness.plan();
-        for wait in &plan.waits {
-            let server = &harness.servers[&wait.id];
-            let expected = match wait.stop {
-                Stop::Never => !could_ever(&harness, server),
-                Stop::Quota(_) => exceeds_alone(&harness, server),
+        for pending in &plan.pending {
+            let server = &harness.servers[&pending.id];
+            let expected = match pending.reason {
+                PendingReason::Unsatisfiable => !is_satisfiable(&harness, server),
+                PendingReason::Quota(_) => exceeds_quota_alone(&harness, server),
                 _ => false,
             };
-            prop_assert!(expected, "{wait:?} of {server:?}");
+            prop_assert!(expected, "{pending:?} of {server:?}");
         }
     }
 
-    /// Two that differ in nothing but their arrival never change places, by whatever right.
+    /// Servers that differ only in their arrival never overtake each other.
     #[test]
-    fn equals_never_overtake(changes in prop::collection::vec(any_change(), 1..40)) {
+    fn equal_servers_never_overtake(changes in prop::collection::vec(any_change(), 1..40)) {
         let mut harness = start(Policy::default());
         for (number, change) in changes.iter().enumerate() {
-            harness.happen(number, change);
+            harness.apply_change(number, change);
             let plan = harness.plan();
-            let like = |server: &Server| {
-                let ask = (server.ask.clone(), server.owner.clone(), server.team.clone(), server.priority, server.lifetime);
-                let rest = (server.preemptible, server.not_before, server.preemptions, server.unfit.clone());
-                (ask, server.flavor.clone(), rest)
+            let kind = |server: &Server| {
+                let request = (server.request.clone(), server.owner.clone(), server.team.clone(), server.priority, server.max_hold_time);
+                let rest = (server.preemptible, server.not_before, server.preemptions, server.rejected_by.clone());
+                (request, server.flavor.clone(), rest)
             };
-            for grant in &plan.grants {
-                let late = &harness.servers[&grant.id];
-                for wait in &plan.waits {
-                    let early = &harness.servers[&wait.id];
-                    let same = like(early) == like(late) && (early.queued, &early.name) < (late.queued, &late.name);
-                    prop_assert!(!same, "{} overtook {}", grant.id, wait.id);
+            for assignment in &plan.assignments {
+                let late = &harness.servers[&assignment.id];
+                for pending in &plan.pending {
+                    let early = &harness.servers[&pending.id];
+                    let is_same = kind(early) == kind(late) && (early.queued_at, &early.name) < (late.queued_at, &late.name);
+                    prop_assert!(!is_same, "{} overtook {}", assignment.id, pending.id);
                 }
             }
-            harness.carry_out(&plan);
+            harness.apply_plan(&plan);
         }
     }
 
-    /// A question changes nothing, and the answer is what then happens.
+    /// A dry run changes nothing, and predicts the plan with the real server.
     #[test]
-    fn a_dry_run_says_what_the_request_would_get(
-        changes in prop::collection::vec(any_change(), 1..20), (gpus, life) in (1..=8_i64, 10..600_i64)
+    fn dry_run_equals_real_plan(
+        changes in prop::collection::vec(any_change(), 1..20), (gpus, lifetime) in (1..=8_i64, 10..600_i64)
     ) {
         let mut harness = start(Policy::default());
         for (number, change) in changes.iter().enumerate() {
-            harness.happen(number, change);
+            harness.apply_change(number, change);
             let plan = harness.plan();
-            harness.carry_out(&plan);
+            harness.apply_plan(&plan);
         }
-        let asked = server("zzz", gpus, life, harness.now);
-        let before = harness.plan();
-        let policy = harness.policy;
-        let answer = harness.world.dry_run(asked.clone(), &policy, harness.now);
-        prop_assert_eq!(harness.plan(), before);
-        harness.tell(Event::Server(Box::new(asked)));
-        let plan = harness.plan();
-        let granted = plan.grants.iter().any(|grant| grant.id == "zzz").then_some(harness.now);
-        let planned = plan.waits.iter().find(|wait| wait.id == "zzz").and_then(|wait| wait.start);
-        prop_assert_eq!(answer.start, granted.or(planned));
+        let new = server("zzz", gpus, lifetime, harness.now);
+        let start = |plan: &Plan| {
+            let assigned = plan.assignments.iter().any(|assignment| assignment.id == "zzz");
+            let pending = plan.pending.iter().find(|pending| pending.id == "zzz");
+            if assigned { Some(harness.now) } else { pending.and_then(|pending| pending.planned_start) }
+        };
+        let before = harness.clone().plan();
+        let (_, dry_run) = harness.dry_run(new.clone());
+        let expected = start(&dry_run);
+        prop_assert_eq!(harness.clone().plan(), before);
+        let mut real = harness.clone();
+        real.put(new);
+        prop_assert_eq!(start(&real.plan()), expected);
     }
 }

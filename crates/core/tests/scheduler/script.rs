@@ -1,18 +1,20 @@
-//! Scripts in `tests/sim/*.txt`: what happens, and behind `>` what is planned then. Run with `ODC_BLESS=1` to write what is
-//! planned now into them, and read the difference.
+//! Scripts in `tests/sim/*.txt`: commands, and after `>` the resulting plans. Run with `ODC_BLESS=1` to update the plans, and
+//! review the difference.
 //!
 //! ```text
 //! node NAME GPUS [zone=Z] [label=KEY=VALUE]    down NODE      up NODE
 //! team NAME [quota=N] [quota.FLAVOR=N] [borrow=N|any] [used=HOURS]    user NAME team=T
-//! ask ID USER GPUSxNODES for TIME|ever [low|high] [preemptible] [at TIME] [zone] [flavor=F] [label=KEY=VALUE]
-//! leave ID      extend ID by TIME      after TIME     plan     dry ID USER GPUSxNODES for TIME
+//! request ID USER GPUSxNODES for TIME|unlimited [low|high] [preemptible] [at TIME] [zone] [flavor=F] [label=KEY=VALUE]
+//! delete ID     extend ID by TIME      after TIME     plan     dry-run ID USER GPUSxNODES for TIME
 //! ```
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use odc_api::v1alpha1::Priority;
-use odc_core::scheduler::{Account, Event, Limits, Policy, Server, State, Used};
+use odc_core::scheduler::{
+    AccountSpec, DecayedUsage, Event, Explanation, Limits, Policy, Preemption, Server, ServerState,
+};
 
 use super::harness::{Harness, ZONE, node, server};
 
@@ -21,20 +23,20 @@ struct Script {
     teams: BTreeMap<String, String>,
 }
 
-/// `90`, `15m`, `2h` or `3d` in seconds.
+/// Parses `90`, `15m`, `2h` or `3d` to seconds.
 fn seconds(text: &str) -> i64 {
     let (number, unit) = match text.char_indices().last() {
         Some((at, unit)) if unit.is_alphabetic() => (&text[..at], unit),
         _ => (text, 's'),
     };
-    let each = match unit {
+    let factor = match unit {
         's' => 1,
         'm' => 60,
         'h' => 3_600,
         'd' => 86_400,
-        other => panic!("{other} is no unit of time"),
+        other => panic!("unknown unit {other}"),
     };
-    number.parse::<i64>().unwrap_or_else(|_| panic!("{text} is no time")) * each
+    number.parse::<i64>().unwrap_or_else(|_| panic!("invalid time {text}")) * factor
 }
 
 fn time(seconds: i64) -> String {
@@ -60,7 +62,7 @@ fn after<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
 }
 
 impl Script {
-    /// What a line prints, if it asks for something.
+    /// Runs a command and returns its output.
     fn run(&mut self, line: &str) -> Vec<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -70,41 +72,31 @@ impl Script {
                 node.labels.extend(label(&words));
                 self.harness.node(node);
             }
-            ["down", name] => self.harness.close(name),
-            ["up", name] => self.harness.open(name),
+            ["down", name] => self.harness.make_unschedulable(name),
+            ["up", name] => self.harness.make_schedulable(name),
             ["team", name, ..] => self.team(name, &words),
             ["user", name, ..] => {
                 self.teams.insert(name.to_owned(), option(&words, "team").unwrap().to_owned());
             }
-            ["ask", ..] => {
-                let server = self.asked(&words);
+            ["request", ..] => {
+                let server = self.request(&words);
                 self.harness.put(server);
             }
-            ["dry", ..] => {
-                let server = self.asked(&words);
-                let (policy, now) = (self.harness.policy, self.harness.now);
-                let answer = self.harness.world.dry_run(server, &policy, now);
-                let when = match answer.start {
-                    Some(start) if start == now => format!("would start now on {}", answer.nodes.join(", ")),
-                    Some(start) => format!("would start by {}", time(start)),
-                    None => "nobody knows when it would start".to_owned(),
-                };
-                return vec![[Some(when), answer.message].into_iter().flatten().collect::<Vec<_>>().join(": ")];
-            }
-            ["leave", id] => self.harness.remove(id),
+            ["dry-run", ..] => return vec![self.dry_run(self.request(&words))],
+            ["delete", id] => self.harness.remove(id),
             ["extend", id, "by", by] => {
                 let mut server = self.harness.servers[id].clone();
-                if let State::Running(running) = &mut server.state {
+                if let ServerState::Running(running) = &mut server.state {
                     running.end = running.end.map(|end| end + seconds(by));
                 }
                 self.harness.put(server);
             }
-            ["after", passed] => {
-                self.harness.now += seconds(passed);
+            ["after", elapsed] => {
+                self.harness.now += seconds(elapsed);
                 self.harness.expire();
             }
             ["plan"] => return self.plan(),
-            _ => panic!("{line:?} is no command"),
+            _ => panic!("unknown command {line:?}"),
         }
         Vec::new()
     }
@@ -112,34 +104,34 @@ impl Script {
     fn team(&mut self, name: &str, words: &[&str]) {
         let devices = option(words, "quota").map(|quota| quota.parse().unwrap());
         let flavors = words.iter().filter_map(|word| word.strip_prefix("quota.")?.split_once('='));
-        let flavors = flavors.map(|(flavor, most)| (flavor.to_owned(), most.parse().unwrap())).collect();
+        let flavors = flavors.map(|(flavor, limit)| (flavor.to_owned(), limit.parse().unwrap())).collect();
         let limits = Limits { devices, flavors, ..Limits::default() };
-        let borrow = match option(words, "borrow") {
+        let borrowing_limit = match option(words, "borrow") {
             Some("any") => None,
-            some => Some(some.map_or(0, |most| most.parse().unwrap())),
+            limit => Some(limit.map_or(0, |limit| limit.parse().unwrap())),
         };
-        let used = option(words, "used").map(|hours| {
+        let usage = option(words, "used").map(|hours| {
             let hours: i64 = hours.parse().unwrap();
-            Used { amount: hours * 3_600 * 1_000, at: self.harness.now }
+            DecayedUsage { amount: hours * 3_600 * 1_000, as_of: self.harness.now }
         });
         let weight = option(words, "weight").map_or(1, |weight| weight.parse().unwrap());
-        let account = Account { name: name.into(), weight, limits, borrow, used };
-        self.harness.teams.insert(name.into(), account.clone());
-        self.harness.tell(Event::Team(account));
+        let spec = AccountSpec { name: name.into(), weight, limits, borrowing_limit, usage };
+        self.harness.teams.insert(name.into(), spec.clone());
+        self.harness.apply(Event::Team(spec));
     }
 
-    fn asked(&self, words: &[&str]) -> Server {
-        let [_, id, user, size, ..] = words[..] else { panic!("{words:?} asks for nothing") };
+    fn request(&self, words: &[&str]) -> Server {
+        let [_, id, user, size, ..] = words[..] else { panic!("incomplete request {words:?}") };
         let (gpus, nodes) = size.split_once('x').unwrap_or((size, "1"));
-        let life = after(words, "for").filter(|life| *life != "ever").map(seconds);
+        let lifetime = after(words, "for").filter(|lifetime| *lifetime != "unlimited").map(seconds);
         let mut server = server(id, gpus.parse().unwrap(), 0, self.harness.now);
-        server.lifetime = life;
-        server.ask.nodes = nodes.parse().unwrap();
-        server.ask.topology = words.contains(&"zone").then(|| ZONE.to_owned());
-        // Of those who ask in the same second the first one comes first.
+        server.max_hold_time = lifetime;
+        server.request.nodes = nodes.parse().unwrap();
+        server.request.topology = words.contains(&"zone").then(|| ZONE.to_owned());
+        // Names keep the order of requests within a second.
         server.name = format!("{:03}", self.harness.servers.len());
         server.flavor = option(words, "flavor").map_or(server.flavor, str::to_owned);
-        server.ask.selector.extend(label(words));
+        server.request.selector.extend(label(words));
         server.owner = user.into();
         server.team = self.teams.get(user).cloned();
         server.preemptible = words.contains(&"preemptible");
@@ -154,40 +146,51 @@ impl Script {
 
     fn plan(&mut self) -> Vec<String> {
         let plan = self.harness.plan();
-        let mut lines: Vec<String> = plan.booked.iter().map(|id| format!("book {id}")).collect();
+        let mut lines: Vec<String> = plan.confirmed_bookings.iter().map(|id| format!("confirm {id}")).collect();
         lines.extend(plan.preemptions.iter().map(|preemption| {
-            let (stop, end) = (time(preemption.stop), time(preemption.end));
-            format!(
-                "preempt {} for {} by {:?}: stops at {stop}, gone by {end}",
-                preemption.id, preemption.by, preemption.right
-            )
+            let (stop_at, end) = (time(preemption.stop_at), time(preemption.end));
+            let Preemption { id, preemptor, reason, .. } = preemption;
+            format!("preempt {id} for {preemptor} by {reason:?}: stops at {stop_at}, free by {end}")
         }));
-        lines.extend(plan.grants.iter().map(|grant| {
-            let how = match (grant.borrowed, grant.backfilled) {
+        lines.extend(plan.assignments.iter().map(|assignment| {
+            let suffix = match (assignment.borrowed, assignment.backfilled) {
                 (true, _) => ", borrowed",
                 (false, true) => ", backfilled",
                 (false, false) => "",
             };
-            format!("start {} on {} ({:?}{how})", grant.id, grant.nodes.join(", "), grant.choice)
+            format!("start {} on {} ({:?}{suffix})", assignment.id, assignment.nodes.join(", "), assignment.placement)
         }));
-        lines.extend(plan.moved.iter().map(|moved| {
-            let to = moved.to.map_or_else(|| "no known time".to_owned(), time);
-            format!("moved {} from {} to {to}: {:?}", moved.id, time(moved.from), moved.why)
+        lines.extend(plan.delayed.iter().map(|delayed| {
+            let to = delayed.to.map_or_else(|| "unknown".to_owned(), time);
+            format!("delayed {} from {} to {to}: {:?}", delayed.id, time(delayed.from), delayed.cause)
         }));
-        self.harness.carry_out(&plan);
-        let mut explained = self.harness.world.explained();
-        lines.extend(plan.waits.iter().map(|wait| {
-            let place = wait.position.map_or_else(String::new, |place| format!(" #{place}"));
-            let start = wait.start.map_or_else(|| "no known time".to_owned(), |start| format!("by {}", time(start)));
-            let (reason, message) = explained.why(wait);
-            format!("wait {}{place} {start} {reason}: {message}", wait.id)
+        self.harness.apply_plan(&plan);
+        let mut explainer = self.harness.state.explainer();
+        lines.extend(plan.pending.iter().map(|pending| {
+            let position = pending.position.map_or_else(String::new, |position| format!(" #{position}"));
+            let start =
+                pending.planned_start.map_or_else(|| "unknown".to_owned(), |start| format!("by {}", time(start)));
+            let Explanation { reason, message } = explainer.explain(pending);
+            format!("pending {}{position} {start} {reason}: {message}", pending.id)
         }));
         lines
     }
+
+    fn dry_run(&self, server: Server) -> String {
+        let id = server.id.clone();
+        let (state, plan) = self.harness.dry_run(server);
+        if let Some(assignment) = plan.assignments.iter().find(|assignment| assignment.id == id) {
+            return format!("would start now on {}", assignment.nodes.join(", "));
+        }
+        let pending = plan.pending.iter().find(|pending| pending.id == id).unwrap();
+        let start = pending.planned_start;
+        let start = start.map_or_else(|| "start unknown".to_owned(), |start| format!("would start by {}", time(start)));
+        format!("{start}: {}", state.explainer().explain(pending).message)
+    }
 }
 
-/// The script with what is planned now.
-fn played(text: &str) -> String {
+/// Returns the script with updated plans.
+fn run_script(text: &str) -> String {
     let mut script = Script { harness: Harness::new(Policy::default()), teams: BTreeMap::new() };
     let mut out = String::new();
     for line in text.lines().filter(|line| !line.starts_with('>')) {
@@ -200,18 +203,18 @@ fn played(text: &str) -> String {
 }
 
 #[test]
-fn scripts_come_out_as_they_are_written() {
+fn scripts_give_the_expected_plans() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim");
     let mut scripts: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     scripts.sort();
     assert!(scripts.len() >= 8, "{scripts:?}");
     for path in scripts {
         let text = std::fs::read_to_string(&path).unwrap();
-        let played = played(&text);
+        let output = run_script(&text);
         if std::env::var_os("ODC_BLESS").is_some() {
-            std::fs::write(&path, &played).unwrap();
+            std::fs::write(&path, &output).unwrap();
             continue;
         }
-        assert_eq!(played, text, "{} differs; ODC_BLESS=1 writes it anew", path.display());
+        assert_eq!(output, text, "{} differs; ODC_BLESS=1 updates it", path.display());
     }
 }

@@ -1,30 +1,44 @@
-//! `devctl avail`: what is free right now, and when servers of each size would start.
+//! `devctl avail`: free capacity and expected start times.
 
 mod starts;
-mod watch;
 
+use clap::Args;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use odc_api::queue;
 use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, Schedulable};
 use serde::Serialize;
 
-use crate::app::App;
-use crate::args::Avail;
-use crate::failure::Result;
+use crate::cli::shared::WatchArgs;
+use crate::clock;
+use crate::context::ClusterContext;
+use crate::error::Result;
+use crate::live_view::{self, Screen, Sources, View, Watched};
+use crate::model::queue::{fetch_or_warn, ok_or_warn};
 use crate::output::style::{DIM, GREEN, PLAIN, RED, YELLOW};
 use crate::output::{Cell, Column, Table};
-use crate::prospect::heard;
-use crate::reserve::flavor_named;
-use starts::Size;
+use crate::request::find_flavor;
+use starts::SizeJson;
+
+#[derive(Args, Debug)]
+pub struct AvailArgs {
+    /// Only these flavors
+    #[arg(value_name = "FLAVOR", add = clap_complete::ArgValueCompleter::new(crate::completion::flavor))]
+    pub flavors: Vec<String>,
+    /// Include spot flavors, whose nodes can be reclaimed at any time
+    #[arg(long)]
+    pub spot: bool,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Availability {
+pub struct AvailabilityJson {
     pub flavor: String,
     pub free: Option<i64>,
     pub total: Option<i64>,
-    /// The most that one server can have on one node now.
+    /// The most devices that one server can have on one node now.
     pub largest_block: Option<i64>,
     pub whole_nodes_free: Option<i64>,
     pub queue_length: Option<i64>,
@@ -32,61 +46,84 @@ pub struct Availability {
     pub schedulable: String,
     pub maintenance: Option<String>,
     pub spot: bool,
-    /// When servers of the usual sizes would start; null if the queue cannot be asked.
-    pub starts: Option<Vec<Size>>,
+    /// The expected starts of the common sizes; null if the queue API is unavailable.
+    pub starts: Option<Vec<SizeJson>>,
 }
 
-/// What the queue said of each flavor; nothing if it cannot be asked.
-pub type Told = Option<Vec<queue::Availability>>;
+/// The start times from the queue API, if it is available.
+pub type AvailabilityData = Option<Vec<queue::Availability>>;
 
-pub async fn run(app: &App, args: Avail) -> Result<()> {
-    if args.watch {
-        return watch::run(app, &args).await;
+pub async fn run(ctx: &ClusterContext, args: AvailArgs) -> Result<()> {
+    if args.watch.watch {
+        let mut view = AvailView { ctx, args: &args, screen: Screen::default() };
+        return live_view::run(ctx, Sources { servers: None, flavors: true }, &mut view).await;
     }
-    let (flavors, answer) = tokio::try_join!(app.backend.flavors(), app.backend.availabilities())?;
-    app.talk.step("reading flavors and asking the queue");
-    let shown = chosen(&flavors, &args)?;
-    let told = heard(app, answer);
+    let (flavors, response) = tokio::try_join!(ctx.client.flavors(), ctx.client.availabilities())?;
+    ctx.ui.trace_step("reading flavors and querying the queue");
+    let selected = select(&flavors, &args)?;
+    let availability = ok_or_warn(ctx, response);
     let hidden = flavors.iter().any(|flavor| flavor.spec.spot) && !args.spot && args.flavors.is_empty();
-    print(app, &shown, &told)?;
-    if shown.is_empty() && !app.out.structured() {
-        app.talk.say("There are no flavors. An administrator makes them: devctl admin flavor apply.");
-    } else if hidden && !app.out.structured() {
-        app.talk.say("Spot flavors are not shown: --spot shows them.");
+    let rows = to_json_all(&selected, &availability);
+    if !rows.is_empty() || ctx.out.structured() {
+        let table = || table(selected.iter().copied(), &availability, clock::now());
+        ctx.out.show(&rows, || names(&rows), table)?;
+    }
+    if selected.is_empty() && !ctx.out.structured() {
+        ctx.ui.info("No flavors found. An administrator creates them with `devctl admin flavor apply`.");
+    } else if hidden && !ctx.out.structured() {
+        ctx.ui.note("spot flavors are hidden; pass `--spot` to include them");
     }
     Ok(())
 }
 
-fn chosen<'a>(flavors: &'a [DevServerFlavor], args: &Avail) -> Result<Vec<&'a DevServerFlavor>> {
+struct AvailView<'a> {
+    ctx: &'a ClusterContext,
+    args: &'a AvailArgs,
+    screen: Screen,
+}
+
+impl View for AvailView<'_> {
+    type Data = AvailabilityData;
+
+    async fn fetch(&self) -> Result<AvailabilityData> {
+        fetch_or_warn(self.ctx, self.ctx.client.availabilities()).await
+    }
+
+    fn render(&mut self, watched: &Watched, availability: &AvailabilityData) -> Result<()> {
+        let flavors = watched.flavors.as_deref().unwrap_or_default();
+        let selected = select(flavors, self.args)?;
+        let rows = to_json_all(&selected, availability);
+        let out = &self.ctx.out;
+        let text = || out.render(&table(selected.iter().copied(), availability, clock::now()));
+        self.screen.show(out, &rows, || names(&rows), text)
+    }
+}
+
+fn select<'a>(flavors: &'a [DevServerFlavor], args: &AvailArgs) -> Result<Vec<&'a DevServerFlavor>> {
     if args.flavors.is_empty() {
         return Ok(flavors.iter().filter(|flavor| args.spot || !flavor.spec.spot).collect());
     }
-    args.flavors.iter().map(|name| flavor_named(name, flavors)).collect()
+    args.flavors.iter().map(|name| find_flavor(name, flavors)).collect()
 }
 
-fn print(app: &App, flavors: &[&DevServerFlavor], told: &Told) -> Result<()> {
-    let views = views(flavors, told);
-    if views.is_empty() && !app.out.structured() {
-        return Ok(());
-    }
-    let names = || views.iter().map(|view| view.flavor.clone()).collect();
-    app.out.show(&views, names, || table(flavors.iter().copied(), told, Timestamp::now()))
+fn names(rows: &[AvailabilityJson]) -> Vec<String> {
+    rows.iter().map(|row| row.flavor.clone()).collect()
 }
 
-fn views(flavors: &[&DevServerFlavor], told: &Told) -> Vec<Availability> {
-    flavors.iter().map(|flavor| view(flavor, told)).collect()
+fn to_json_all(flavors: &[&DevServerFlavor], availability: &AvailabilityData) -> Vec<AvailabilityJson> {
+    flavors.iter().map(|flavor| to_json(flavor, availability)).collect()
 }
 
-/// What the queue said of this flavor.
-fn of<'a>(flavor: &DevServerFlavor, told: &'a Told) -> Option<&'a [queue::Size]> {
+/// Returns the start times of a flavor.
+fn sizes<'a>(flavor: &DevServerFlavor, availability: &'a AvailabilityData) -> Option<&'a [queue::AvailableSize]> {
     let name = flavor.metadata.name.as_deref();
-    let found = told.iter().flatten().find(|told| told.metadata.name.as_deref() == name);
-    found.map(|found| found.sizes.as_slice())
+    let entry = availability.iter().flatten().find(|entry| entry.metadata.name.as_deref() == name);
+    entry.map(|entry| entry.sizes.as_slice())
 }
 
-fn view(flavor: &DevServerFlavor, told: &Told) -> Availability {
+fn to_json(flavor: &DevServerFlavor, availability: &AvailabilityData) -> AvailabilityJson {
     let status = flavor.status.clone().unwrap_or_default();
-    Availability {
+    AvailabilityJson {
         flavor: flavor.name_any(),
         free: status.free,
         total: status.total,
@@ -94,9 +131,9 @@ fn view(flavor: &DevServerFlavor, told: &Told) -> Availability {
         whole_nodes_free: status.whole_nodes_free,
         queue_length: status.queue_length,
         schedulable: schedulable(&status).to_owned(),
-        maintenance: flavor.spec.maintenance.as_ref().map(|pause| pause.message.clone()),
+        maintenance: flavor.spec.maintenance.as_ref().map(|maintenance| maintenance.message.clone()),
         spot: flavor.spec.spot,
-        starts: of(flavor, told).map(|sizes| sizes.iter().map(Size::from).collect()),
+        starts: sizes(flavor, availability).map(|sizes| sizes.iter().map(SizeJson::from).collect()),
     }
 }
 
@@ -109,39 +146,43 @@ pub fn schedulable(status: &DevServerFlavorStatus) -> &'static str {
     }
 }
 
-pub fn table<'a>(flavors: impl Iterator<Item = &'a DevServerFlavor>, told: &Told, now: Timestamp) -> Table {
+pub fn table<'a>(
+    flavors: impl Iterator<Item = &'a DevServerFlavor>,
+    availability: &AvailabilityData,
+    now: Timestamp,
+) -> Table {
     let mut table = Table::new([
         Column::new("FLAVOR"),
-        Column::new("GPU").spare(4),
+        Column::new("GPU").drop_priority(4),
         Column::new("FREE"),
-        Column::new("TOTAL").spare(6),
-        Column::new("ON ONE NODE").spare(5),
-        Column::new("WHOLE NODES").wide(),
-        Column::new("QUEUE").spare(1),
-        Column::new("STARTS").spare(2),
-        Column::new("NOTE").spare(3).elastic(),
+        Column::new("TOTAL").drop_priority(6),
+        Column::new("MAX PER NODE").drop_priority(5),
+        Column::new("FREE NODES").wide(),
+        Column::new("QUEUE").drop_priority(1),
+        Column::new("STARTS").drop_priority(2),
+        Column::new("NOTE").drop_priority(3).truncate(),
     ]);
     for flavor in flavors {
         let status = flavor.status.clone().unwrap_or_default();
         let number = |amount: Option<i64>| amount.map_or_else(|| "?".to_owned(), |amount| amount.to_string());
-        let gpus = flavor.spec.device.is_some();
+        let has_gpus = flavor.spec.device.is_some();
         table.row([
             flavor.name_any().into(),
             device(flavor).into(),
-            Cell::styled(number(status.free), colour(flavor, &status)),
+            Cell::styled(number(status.free), free_style(flavor, &status)),
             number(status.total).into(),
-            if gpus { number(status.largest_block) } else { String::new() }.into(),
-            if gpus { number(status.whole_nodes_free) } else { String::new() }.into(),
+            if has_gpus { number(status.largest_block) } else { String::new() }.into(),
+            if has_gpus { number(status.whole_nodes_free) } else { String::new() }.into(),
             number(status.queue_length).into(),
-            of(flavor, told).map(|sizes| starts::words(sizes, now)).unwrap_or_default().into(),
+            sizes(flavor, availability).map(|sizes| starts::format_starts(sizes, now)).unwrap_or_default().into(),
             note(flavor, &status),
         ]);
     }
     table
 }
 
-/// Green: a whole node is free. Yellow: something is. Red: nothing.
-fn colour(flavor: &DevServerFlavor, status: &DevServerFlavorStatus) -> anstyle::Style {
+/// Green if a whole node is free, yellow if less is, red if nothing is.
+fn free_style(flavor: &DevServerFlavor, status: &DevServerFlavorStatus) -> anstyle::Style {
     match (status.free.unwrap_or(0), status.whole_nodes_free.unwrap_or(0), &flavor.spec.device) {
         _ if flavor.spec.maintenance.is_some() => DIM,
         (0, _, _) => RED,
@@ -157,19 +198,19 @@ pub fn device(flavor: &DevServerFlavor) -> String {
 }
 
 fn note(flavor: &DevServerFlavor, status: &DevServerFlavorStatus) -> Cell {
-    if let Some(pause) = &flavor.spec.maintenance {
-        return Cell::styled(format!("MAINTENANCE: {}", pause.message), YELLOW);
+    if let Some(maintenance) = &flavor.spec.maintenance {
+        return Cell::styled(format!("maintenance: {}", maintenance.message), YELLOW);
     }
     let mut notes = Vec::new();
     if flavor.spec.default {
         notes.push("default");
     }
     if flavor.spec.spot {
-        notes.push("spot: can be taken away");
+        notes.push("spot");
     }
     match status.schedulable {
-        Some(Schedulable::Autoscaled) => notes.push("a node is added when needed"),
-        Some(Schedulable::No) if status.free.unwrap_or(0) > 0 => notes.push("free ones are too scattered"),
+        Some(Schedulable::Autoscaled) => notes.push("autoscaled"),
+        Some(Schedulable::No) if status.free.unwrap_or(0) > 0 => notes.push("fragmented"),
         _ => {}
     }
     Cell::styled(notes.join(", "), PLAIN)

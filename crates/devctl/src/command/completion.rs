@@ -1,15 +1,30 @@
-//! `devctl completion`: what a shell must know to ask devctl itself for words.
+//! `devctl completion`: a script that lets the shell call devctl for candidates.
 
+use clap::{Args, ValueEnum};
 use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Zsh};
 
-use crate::app::Desk;
-use crate::args::{Completion, Shell};
-use crate::failure::{Failure, Result};
+use crate::context::LocalContext;
+use crate::error::{Error, Result};
 
-/// The variable by which a shell asks.
-const VARIABLE: &str = "COMPLETE";
+/// The environment variable with which the shell requests candidates.
+const COMPLETE_ENV: &str = "COMPLETE";
 
-pub fn run(desk: &Desk, args: &Completion) -> Result<()> {
+#[derive(Args, Debug)]
+pub struct CompletionArgs {
+    /// Shell
+    pub shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Powershell,
+    Elvish,
+}
+
+pub fn run(ctx: &LocalContext, args: &CompletionArgs) -> Result<()> {
     let shell: &dyn EnvCompleter = match args.shell {
         Shell::Bash => &Bash,
         Shell::Zsh => &Zsh,
@@ -18,7 +33,7 @@ pub fn run(desk: &Desk, args: &Completion) -> Result<()> {
         Shell::Elvish => &Elvish,
     };
     let mut script = Vec::new();
-    let written = shell.write_registration(VARIABLE, "devctl", "devctl", "devctl", &mut script);
-    written.map_err(|error| Failure::failed(format!("the script cannot be made: {error}")))?;
-    desk.out.write(&script)
+    let written = shell.write_registration(COMPLETE_ENV, "devctl", "devctl", "devctl", &mut script);
+    written.map_err(|error| Error::failed(format!("could not generate the completion script: {error}")))?;
+    ctx.out.write(&script)
 }

@@ -1,186 +1,250 @@
-//! `devctl config`: devctl's own settings.
+//! `devctl config`: the settings of devctl.
 
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::app::Desk;
-use crate::args::{Config, ConfigSsh, ConfigVerb, Format, Switch};
-use crate::backend::kube;
+use super::config_ssh::{self, ConfigSshArgs};
+use crate::cli::Format;
+use crate::client::kube;
 use crate::config::{ContextEntry, File, KEYS, get, set, unset};
-use crate::failure::{Failure, Result};
-use crate::find;
+use crate::context::LocalContext;
+use crate::error::{Error, Result};
 use crate::output::{Column, Table};
+use crate::resolve;
 
-pub async fn run(desk: Desk, args: Config) -> Result<()> {
-    match args.verb {
-        ConfigVerb::View => view(&desk),
-        ConfigVerb::Set { key, value } => change(&desk, |file| set(file, &key, &value)),
-        ConfigVerb::Unset { key } => change(&desk, |file| unset(file, &key)),
-        ConfigVerb::Contexts => contexts(&desk),
-        ConfigVerb::Use { context } => choose(&desk, &context),
-        ConfigVerb::SetContext { name, file, kube_context, place } => {
-            let file = file.map(|path| std::path::absolute(&path).unwrap_or(path));
-            change(&desk, |settings| {
-                let mut settings = settings.clone();
-                let entry = settings.contexts.entry(name.clone()).or_default();
+#[derive(Args, Debug)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum ConfigCommand {
+    /// Show the effective settings and their sources
+    #[command(visible_alias = "show")]
+    View,
+    /// Change a setting
+    Set {
+        /// Name of the setting, such as create.flavor; see `devctl config view`
+        #[arg(add = clap_complete::ArgValueCompleter::new(crate::completion::setting))]
+        key: String,
+        /// Value
+        value: String,
+    },
+    /// Remove a setting
+    Unset {
+        /// Name of the setting
+        #[arg(add = clap_complete::ArgValueCompleter::new(crate::completion::setting))]
+        key: String,
+    },
+    /// List the contexts; `*` marks the current one
+    #[command(visible_alias = "get-contexts")]
+    Contexts,
+    /// Set the current context
+    #[command(alias = "environment")]
+    Use {
+        /// Name of the context
+        #[arg(add = clap_complete::ArgValueCompleter::new(crate::completion::context))]
+        context: String,
+    },
+    /// Create or change a context. --kubeconfig and --namespace set its kubeconfig and namespace
+    #[command(alias = "set-cluster")]
+    SetContext {
+        /// Name of the context
+        name: String,
+        /// Context of the kubeconfig [default: its current context]
+        #[arg(long, value_name = "NAME")]
+        kube_context: Option<String>,
+        /// Old name of --kubeconfig
+        #[arg(long, value_name = "PATH", hide = true)]
+        from: Option<PathBuf>,
+        /// Old name of --namespace
+        #[arg(long = "in", value_name = "NAMESPACE", hide = true)]
+        in_namespace: Option<String>,
+    },
+    /// Delete a context
+    DeleteContext {
+        /// Name of the context
+        #[arg(add = clap_complete::ArgValueCompleter::new(crate::completion::context))]
+        name: String,
+    },
+    /// Print the path of the config file
+    Path,
+    /// Enable or disable the OpenSSH configuration; see `devctl config-ssh`
+    #[command(hide = true)]
+    SshInclude { switch: Switch },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    Enable,
+    Disable,
+}
+
+pub async fn run(ctx: LocalContext, args: ConfigArgs) -> Result<()> {
+    match args.command {
+        ConfigCommand::View => view(&ctx),
+        ConfigCommand::Set { key, value } => update(&ctx, |file| set(file, &key, &value)),
+        ConfigCommand::Unset { key } => update(&ctx, |file| unset(file, &key)),
+        ConfigCommand::Contexts => contexts(&ctx),
+        ConfigCommand::Use { context } => use_context(&ctx, &context),
+        ConfigCommand::SetContext { name, kube_context, from, in_namespace } => {
+            let kubeconfig = ctx.global.kubeconfig.clone().or(from);
+            let kubeconfig = kubeconfig.map(|path| std::path::absolute(&path).unwrap_or(path));
+            let namespace = ctx.global.namespace.clone().or(in_namespace);
+            update(&ctx, |file| {
+                let mut file = file.clone();
+                let entry = file.contexts.entry(name.clone()).or_default();
                 *entry = ContextEntry {
                     backend: entry.backend,
-                    kubeconfig: file.clone().or_else(|| entry.kubeconfig.take()),
+                    kubeconfig: kubeconfig.clone().or_else(|| entry.kubeconfig.take()),
                     kube_context: kube_context.clone().or_else(|| entry.kube_context.take()),
-                    namespace: place.clone().or_else(|| entry.namespace.take()),
+                    namespace: namespace.clone().or_else(|| entry.namespace.take()),
                 };
-                Ok(settings)
+                Ok(file)
             })
         }
-        ConfigVerb::DeleteContext { name } => change(&desk, |settings| {
-            let mut settings = settings.clone();
-            if settings.contexts.remove(&name).is_none() {
-                return Err(unknown(&name, settings.contexts.keys().map(String::as_str)));
+        ConfigCommand::DeleteContext { name } => update(&ctx, |file| {
+            let mut file = file.clone();
+            if file.contexts.remove(&name).is_none() {
+                return Err(unknown_context(&name, file.contexts.keys().map(String::as_str)));
             }
-            settings.context = settings.context.filter(|used| *used != name);
-            Ok(settings)
+            file.context = file.context.filter(|current| *current != name);
+            Ok(file)
         }),
-        ConfigVerb::Path => desk.out.print(&format!("{}\n", desk.settings.path.display())),
-        ConfigVerb::SshInclude { switch } => {
-            let args = ConfigSsh { remove: switch == Switch::Disable, ..ConfigSsh::default() };
-            super::config_ssh::run(desk, args).await
+        ConfigCommand::Path => ctx.out.print(&format!("{}\n", ctx.settings.path.display())),
+        ConfigCommand::SshInclude { switch } => {
+            let args = ConfigSshArgs { remove: switch == Switch::Disable, ..ConfigSshArgs::default() };
+            config_ssh::run(ctx, args).await
         }
     }
 }
 
-fn change(desk: &Desk, change: impl FnOnce(&File) -> Result<File>) -> Result<()> {
-    let changed = change(&desk.settings.file)?;
-    changed.write(&desk.settings.path)?;
-    desk.talk.say(format!("Written to {}.", desk.settings.path.display()));
+fn update(ctx: &LocalContext, update: impl FnOnce(&File) -> Result<File>) -> Result<()> {
+    update(&ctx.settings.file)?.write(&ctx.settings.path)?;
+    ctx.ui.info(format!("Updated {}", ctx.settings.path.display()));
     Ok(())
 }
 
-fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
-    let advice = find::nearest(name, known)
-        .map_or_else(|| "devctl config contexts lists them.".to_owned(), |near| format!("Did you mean {near}?"));
-    Failure::not_found(format!("there is no context {name}")).advise(advice)
+fn unknown_context<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
+    let hint = resolve::nearest(name, known).map_or_else(
+        || "run `devctl config contexts` to see all contexts".to_owned(),
+        |nearest| format!("did you mean {nearest}?"),
+    );
+    Error::not_found(format!("context {name} not found")).with_hint(hint)
 }
 
-/// A setting in force and where it comes from.
+/// An effective setting and its source.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct InForce {
+struct SettingJson {
     key: &'static str,
     value: Option<String>,
-    from: Option<String>,
-    about: &'static str,
+    source: Option<String>,
+    description: &'static str,
 }
 
-fn view(desk: &Desk) -> Result<()> {
-    let project = desk.settings.project.as_ref().map(|project| {
+fn view(ctx: &LocalContext) -> Result<()> {
+    let project = ctx.settings.project.as_ref().map(|project| {
         let file =
             File { context: project.file.context.clone(), create: project.file.create.clone(), ..File::default() };
         (project.path.display().to_string(), file)
     });
-    let rows: Vec<InForce> = KEYS
+    let rows: Vec<SettingJson> = KEYS
         .iter()
         .map(|key| {
             let variable = key.variable.and_then(|name| Some((std::env::var(name).ok()?, name.to_owned())));
-            let of_project = || project.as_ref().and_then(|(path, file)| Some((get(file, key)?, path.clone())));
-            let own = || Some((get(&desk.settings.file, key)?, desk.settings.path.display().to_string()));
-            let found = variable.or_else(of_project).or_else(own);
-            let (value, from) = found.map_or((None, None), |(value, from)| (Some(value), Some(from)));
-            InForce { key: key.name, value, from, about: key.about }
+            let in_project = || project.as_ref().and_then(|(path, file)| Some((get(file, key)?, path.clone())));
+            let in_file = || Some((get(&ctx.settings.file, key)?, ctx.settings.path.display().to_string()));
+            let setting = variable.or_else(in_project).or_else(in_file);
+            let (value, source) = setting.map_or((None, None), |(value, source)| (Some(value), Some(source)));
+            SettingJson { key: key.name, value, source, description: key.description }
         })
         .collect();
-    desk.out.show(
-        &rows,
-        || rows.iter().map(|row| row.key.to_owned()).collect(),
-        || {
-            let mut table = Table::new([
-                Column::new("SETTING"),
-                Column::new("VALUE"),
-                Column::new("FROM").spare(2).elastic(),
-                Column::new("ABOUT").spare(4).elastic(),
-            ]);
-            for row in &rows {
-                let value = row.value.clone().unwrap_or_else(|| "-".to_owned());
-                table.row([
-                    row.key.into(),
-                    value.into(),
-                    row.from.clone().unwrap_or_default().into(),
-                    row.about.into(),
-                ]);
-            }
-            table
-        },
-    )
+    ctx.out.show(&rows, || rows.iter().map(|row| row.key.to_owned()).collect(), || settings_table(&rows))
+}
+
+fn settings_table(rows: &[SettingJson]) -> Table {
+    let mut table = Table::new([
+        Column::new("SETTING"),
+        Column::new("VALUE"),
+        Column::new("SOURCE").drop_priority(2).truncate(),
+        Column::new("DESCRIPTION").drop_priority(4).truncate(),
+    ]);
+    for row in rows {
+        let value = row.value.clone().unwrap_or_else(|| "-".to_owned());
+        let source = row.source.clone().unwrap_or_default();
+        table.row([row.key.into(), value.into(), source.into(), row.description.into()]);
+    }
+    table
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Context {
+struct ContextJson {
     name: String,
     current: bool,
-    /// Where it is written: devctl's settings, or the kubeconfig.
-    from: &'static str,
+    /// Where it is defined: `devctl` or `kubeconfig`.
+    source: &'static str,
     backend: &'static str,
     namespace: Option<String>,
 }
 
-fn contexts(desk: &Desk) -> Result<()> {
-    let (others, current) = kube::contexts(desk.global.kubeconfig.as_deref())?;
-    let target = desk.target();
-    let in_use = target.name.clone().or(current);
-    let own = desk.settings.file.contexts.iter().map(|(name, entry)| Context {
+fn contexts(ctx: &LocalContext) -> Result<()> {
+    let (kube_contexts, kube_current) = kube::contexts(ctx.global.kubeconfig.as_deref())?;
+    let current = ctx.context_selection().name.or(kube_current);
+    let file = &ctx.settings.file;
+    let own = file.contexts.iter().map(|(name, entry)| ContextJson {
         name: name.clone(),
         current: false,
-        from: "devctl",
+        source: "devctl",
         backend: "kube",
         namespace: entry.namespace.clone(),
     });
-    let known = |name: &String| desk.settings.file.contexts.contains_key(name);
-    let others = others.into_iter().filter(|name| !known(name)).map(|name| Context {
+    let others = kube_contexts.into_iter().filter(|name| !file.contexts.contains_key(name)).map(|name| ContextJson {
         name,
         current: false,
-        from: "kubeconfig",
+        source: "kubeconfig",
         backend: "kube",
         namespace: None,
     });
-    let all = own.chain(others).map(|context| Context { current: in_use.as_ref() == Some(&context.name), ..context });
-    let all: Vec<Context> = all.collect();
-    desk.out.show(
-        &all,
-        || all.iter().map(|context| context.name.clone()).collect(),
-        || {
-            let mut table = Table::new([
-                Column::new(""),
-                Column::new("CONTEXT"),
-                Column::new("FROM"),
-                Column::new("BACK END"),
-                Column::new("NAMESPACE").spare(1),
-            ]);
-            for context in &all {
-                let mark = if context.current { "*" } else { "" };
-                let namespace = context.namespace.clone().unwrap_or_default();
-                table.row([
-                    mark.into(),
-                    context.name.clone().into(),
-                    context.from.into(),
-                    context.backend.into(),
-                    namespace.into(),
-                ]);
-            }
-            table
-        },
-    )?;
-    if all.is_empty() && desk.out.format == Format::Table {
-        desk.talk
-            .say("There are none. Put a kubeconfig at ~/.kube/config, or: devctl config set-context NAME --from FILE.");
+    let rows: Vec<ContextJson> = own
+        .chain(others)
+        .map(|context| ContextJson { current: current.as_ref() == Some(&context.name), ..context })
+        .collect();
+    ctx.out.show(&rows, || rows.iter().map(|row| row.name.clone()).collect(), || contexts_table(&rows))?;
+    if rows.is_empty() && ctx.out.format == Format::Table {
+        ctx.ui.info(
+            "No contexts found. Save a kubeconfig as ~/.kube/config, or run \
+             `devctl config set-context NAME --kubeconfig FILE`.",
+        );
     }
     Ok(())
 }
 
-fn choose(desk: &Desk, context: &str) -> Result<()> {
-    let own = desk.settings.file.contexts.contains_key(context);
-    let (others, _) = kube::contexts(desk.global.kubeconfig.as_deref())?;
-    if !own && !others.iter().any(|known| known == context) {
-        let known = desk.settings.file.contexts.keys().chain(&others).map(String::as_str);
-        return Err(unknown(context, known));
+fn contexts_table(rows: &[ContextJson]) -> Table {
+    let mut table = Table::new([
+        Column::new("CURRENT"),
+        Column::new("NAME"),
+        Column::new("SOURCE"),
+        Column::new("BACKEND"),
+        Column::new("NAMESPACE").drop_priority(1),
+    ]);
+    for row in rows {
+        let marker = if row.current { "*" } else { "" };
+        let namespace = row.namespace.clone().unwrap_or_default();
+        table.row([marker.into(), row.name.clone().into(), row.source.into(), row.backend.into(), namespace.into()]);
     }
-    change(desk, |file| Ok(File { context: Some(context.to_owned()), ..file.clone() }))
+    table
+}
+
+fn use_context(ctx: &LocalContext, context: &str) -> Result<()> {
+    let own = &ctx.settings.file.contexts;
+    let (others, _) = kube::contexts(ctx.global.kubeconfig.as_deref())?;
+    if !own.contains_key(context) && !others.iter().any(|known| known == context) {
+        return Err(unknown_context(context, own.keys().chain(&others).map(String::as_str)));
+    }
+    update(ctx, |file| Ok(File { context: Some(context.to_owned()), ..file.clone() }))
 }

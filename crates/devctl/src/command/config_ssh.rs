@@ -1,134 +1,162 @@
-//! `devctl config-ssh`: lets ssh, scp, rsync, git and editors reach servers as NAME.odc.
+//! `devctl config-ssh`: configures OpenSSH to reach servers as NAME.odc.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use crate::app::{App, Desk};
-use crate::args::ConfigSsh;
+use clap::Args;
+
 use crate::config::Settings;
-use crate::failure::{Failure, Kind, Result, chain};
-use crate::find;
-use crate::output::style::{GREEN, RED, painted};
-use crate::ssh::client::Route;
-use crate::ssh::config_file::{self, Change, diff};
+use crate::context::{ClusterContext, LocalContext};
+use crate::error::{Error, Kind, Result, format_chain};
+use crate::output::Output;
+use crate::output::style::{GREEN, RED, paint};
+use crate::resolve;
+use crate::ssh::config_file::{self, Change};
 use crate::ssh::host::Host;
-use crate::ssh::route::{Wishes, route};
-use crate::ssh::{openssh, places};
+use crate::ssh::options::{SshOptions, SshOverrides};
+use crate::ssh::{openssh, ssh_paths};
+use crate::ui::{Confirm, PASS_YES, Ui};
 
-pub async fn run(desk: Desk, args: ConfigSsh) -> Result<()> {
-    let places =
-        args.ssh_config.as_deref().map_or_else(places, |config| places().map(|places| places.with_config(config)))?;
+#[derive(Args, Debug, Default)]
+pub struct ConfigSshArgs {
+    /// Show the changes without making them
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Remove the configuration
+    #[arg(long, conflicts_with = "print")]
+    pub remove: bool,
+    /// Print the ssh_config of one server, for use on another machine
+    #[arg(long, alias = "get", value_name = "NAME", conflicts_with = "dry_run",
+        add = clap_complete::ArgValueCompleter::new(crate::completion::server))]
+    pub print: Option<String>,
+    /// ssh_config to change [default: ~/.ssh/config]
+    #[arg(long, value_name = "FILE")]
+    pub ssh_config: Option<PathBuf>,
+}
+
+pub async fn run(ctx: LocalContext, args: ConfigSshArgs) -> Result<()> {
+    let paths = ssh_paths()?;
+    let paths = match &args.ssh_config {
+        Some(config) => paths.with_user_config(config),
+        None => paths,
+    };
+    let file = paths.user_config().display().to_string();
     if args.remove {
-        let changes = config_file::remove(&places).map_err(|error| failed(&error))?;
-        let done = "ssh knows no servers any more.";
-        carry_out(&desk, &changes, args.dry_run, done, "Nothing of devctl's is in ssh's configuration.")?;
-        return if args.dry_run { Ok(()) } else { remember(&desk.settings, false) };
+        let changes = config_file::remove(&paths).map_err(|error| file_error(&error))?;
+        let (done, unchanged) =
+            (format!("Removed the devctl section from {file}"), format!("{file} has no devctl section"));
+        apply_changes(&ctx.out, &ctx.ui, &changes, args.dry_run, &done, &unchanged)?;
+        return if args.dry_run { Ok(()) } else { save_answer(&ctx.settings, false) };
     }
     openssh::check().await?;
-    let app = desk.connect().await?;
-    let route = Route { places: places.clone(), ..route(&app.global, &app.settings, app.place(), &Wishes::default())? };
+    let ctx = ctx.connect().await?;
+    let options = SshOptions { paths: paths.clone(), ..default_options(&ctx)? };
     if let Some(name) = &args.print {
-        return print(&app, &route, name).await;
+        return print(&ctx, &options, name).await;
     }
-    let changes = config_file::install(&places, &route).map_err(|error| failed(&error))?;
-    let App { global, settings, out, talk, .. } = app;
-    let desk = Desk { global, settings, out, talk };
-    carry_out(&desk, &changes, args.dry_run, DONE, "ssh's configuration is already as it should be.")?;
-    // What was once refused is wanted now.
-    if desk.settings.file.ssh.include == Some(false) && !args.dry_run {
-        remember(&desk.settings, true)?;
+    let changes = config_file::install(&paths, &options).map_err(|error| file_error(&error))?;
+    apply_changes(&ctx.out, &ctx.ui, &changes, args.dry_run, &installed(&file), &format!("{file} is up to date"))?;
+    // Override an earlier "no".
+    if ctx.settings.file.ssh.include == Some(false) && !args.dry_run {
+        save_answer(&ctx.settings, true)?;
     }
     Ok(())
 }
 
-const DONE: &str = "ssh NAME.odc, scp, rsync, git and editors reach your servers now; new ones too.";
-
-/// Asks a person who has a server and whose ssh does not know it. Once: the answer is kept.
-pub async fn offer(app: &App) -> Result<()> {
-    let places = places()?;
-    let answered = app.settings.file.ssh.include.is_some() || places.our_config().exists();
-    if answered || app.talk.yes() || !app.talk.can_ask() || openssh::check().await.is_err() {
-        return Ok(());
-    }
-    let question =
-        "Let ssh, scp, rsync, git and editors reach your servers as NAME.odc? It takes a line in ~/.ssh/config.";
-    let wanted = match app.talk.confirm(question, "--yes") {
-        // No answer is none to keep.
-        Err(failure) if failure.kind == Kind::Interrupted => return Ok(()),
-        answer => answer?,
-    };
-    if wanted {
-        let route = route(&app.global, &app.settings, app.place(), &Wishes::default())?;
-        for change in config_file::install(&places, &route).map_err(|error| failed(&error))? {
-            if change.is_needed() {
-                config_file::apply(&change).map_err(|error| failed(&error))?;
-            }
-        }
-        app.talk.say(DONE);
-    }
-    remember(&app.settings, wanted)
+fn installed(file: &str) -> String {
+    format!("Updated {file}. Connect with `ssh NAME.odc`; new servers need no further setup.")
 }
 
-fn remember(settings: &Settings, wanted: bool) -> Result<()> {
-    if settings.file.ssh.include == Some(wanted) {
+fn default_options(ctx: &ClusterContext) -> Result<SshOptions> {
+    SshOptions::new(&ctx.global, &ctx.settings, ctx.target(), &SshOverrides::default())
+}
+
+/// Offers to configure OpenSSH after the first `create`. Asks once and stores the answer.
+pub async fn offer(ctx: &ClusterContext) -> Result<()> {
+    let paths = ssh_paths()?;
+    let answered = ctx.settings.file.ssh.include.is_some() || paths.config().exists();
+    if answered || ctx.ui.yes() || !ctx.ui.is_interactive() || openssh::check().await.is_err() {
+        return Ok(());
+    }
+    let confirm = Confirm {
+        question: "Configure ssh, scp, rsync, git and editors to reach your servers as NAME.odc? \
+                   This adds one line to ~/.ssh/config.",
+        action: "change ~/.ssh/config",
+        hint: PASS_YES,
+        default: true,
+    };
+    let accepted = match ctx.ui.confirm(&confirm) {
+        // Ask again next time.
+        Err(error) if error.kind == Kind::Interrupted => return Ok(()),
+        answer => answer?,
+    };
+    if accepted {
+        for change in config_file::install(&paths, &default_options(ctx)?).map_err(|error| file_error(&error))? {
+            if change.is_needed() {
+                config_file::apply(&change).map_err(|error| file_error(&error))?;
+            }
+        }
+        ctx.ui.info(installed(&paths.user_config().display().to_string()));
+    }
+    save_answer(&ctx.settings, accepted)
+}
+
+fn save_answer(settings: &Settings, include: bool) -> Result<()> {
+    if settings.file.ssh.include == Some(include) {
         return Ok(());
     }
     let mut file = settings.file.clone();
-    file.ssh.include = Some(wanted);
+    file.ssh.include = Some(include);
     file.write(&settings.path)
 }
 
-/// What changes is data, so that it can be looked at before and kept; what was done is talk.
-fn carry_out(desk: &Desk, changes: &[Change], dry_run: bool, done: &str, nothing: &str) -> Result<()> {
+/// Prints the changes as a diff, asks for confirmation on a terminal, and writes them.
+fn apply_changes(out: &Output, ui: &Ui, changes: &[Change], dry_run: bool, done: &str, unchanged: &str) -> Result<()> {
     let needed: Vec<&Change> = changes.iter().filter(|change| change.is_needed()).collect();
     if needed.is_empty() {
-        desk.talk.say(nothing);
+        ui.info(unchanged);
         return Ok(());
     }
     for change in &needed {
-        desk.out.print(&coloured(&diff(&shown(&change.path), &change.before, change.after.as_deref())))?;
+        out.print(&color_diff(&change.diff()))?;
     }
     if dry_run {
         return Ok(());
     }
-    if desk.talk.can_ask() && !desk.talk.yes() && !desk.talk.confirm("Change these files?", "--yes")? {
-        return Err(Failure::interrupted("nothing was changed"));
+    let confirm = Confirm { question: "Apply these changes?", action: "change files", hint: PASS_YES, default: true };
+    if ui.is_interactive() && !ui.yes() && !ui.confirm(&confirm)? {
+        return Err(Error::interrupted("aborted"));
     }
     for change in needed {
-        config_file::apply(change).map_err(|error| failed(&error))?;
+        config_file::apply(change).map_err(|error| file_error(&error))?;
     }
-    desk.talk.say(done);
+    ui.info(done);
     Ok(())
 }
 
-/// All there is to know about one server, for a machine or a program that cannot include our file. Nothing is written:
-/// the connection itself brings the host key along.
-async fn print(app: &App, route: &Route, name: &str) -> Result<()> {
-    let server = find::server(app, Some(name)).await?;
+/// Prints a self-contained Host block. The proxy supplies the host key.
+async fn print(ctx: &ClusterContext, options: &SshOptions, name: &str) -> Result<()> {
+    let server = resolve::resolve(ctx, Some(name)).await?;
     let alias = Host::new(server.name(), 0).alias();
     let mut text = String::new();
     if let Some(key) = server.status.access.as_ref().and_then(|access| access.host_key.as_deref()) {
         text += &format!("# host key: {key}\n");
     }
-    text += &format!("Host {alias}\n  User {}\n", app.login());
-    for (name, value) in route.settings() {
-        text += &format!("  {name} {value}\n");
+    text += &format!("Host {alias}\n  User {}\n", ctx.login_name());
+    for (keyword, value) in options.config() {
+        text += &format!("  {keyword} {value}\n");
     }
-    app.out.print(&text)
+    ctx.out.print(&text)
 }
 
-fn coloured(diff: &str) -> String {
-    let paint = |line: &str| match line.as_bytes().first() {
-        Some(b'+') => painted(GREEN, line),
-        Some(b'-') => painted(RED, line),
+fn color_diff(diff: &str) -> String {
+    let color = |line: &str| match line.as_bytes().first() {
+        Some(b'+') => paint(GREEN, line),
+        Some(b'-') => paint(RED, line),
         _ => line.to_owned(),
     };
-    diff.lines().map(|line| paint(line) + "\n").collect()
+    diff.lines().map(|line| color(line) + "\n").collect()
 }
 
-fn shown(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn failed(error: &config_file::Error) -> Failure {
-    Failure::failed(chain(error))
+fn file_error(error: &config_file::Error) -> Error {
+    Error::failed(format_chain(error))
 }

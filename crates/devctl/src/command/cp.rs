@@ -1,65 +1,84 @@
-//! `devctl cp`: files to and from servers, with OpenSSH's scp.
+//! `devctl cp`: copies files with scp.
 
+use clap::Args;
 use tokio::process::Command;
 
-use crate::app::App;
-use crate::args::Cp;
-use crate::failure::{Failure, Result};
-use crate::remote;
-use crate::ssh::arrive::{Arrived, Patience, arrive};
-use crate::ssh::client;
-use crate::ssh::route::{Wishes, route};
+use crate::cli::shared::WakeOption;
+use crate::context::ClusterContext;
+use crate::error::{Error, Result};
+use crate::ssh::connect::{ReadyServer, WaitOptions, resolve_ready};
+use crate::ssh::options::{SshOptions, SshOverrides};
+use crate::ssh::{process, remote};
 
-/// One end of a copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum End<'a> {
-    Here(&'a str),
-    There { server: &'a str, path: &'a str },
+#[derive(Args, Debug)]
+pub struct CpArgs {
+    /// Files to copy; NAME:PATH for a file in a server
+    #[arg(value_name = "FROM", required = true, num_args = 1..,
+        add = clap_complete::ArgValueCompleter::new(crate::completion::cp_endpoint))]
+    pub from: Vec<String>,
+    /// Destination; NAME:PATH for a path in a server
+    #[arg(value_name = "TO", required = true,
+        add = clap_complete::ArgValueCompleter::new(crate::completion::cp_endpoint))]
+    pub to: String,
+    /// Accepted for compatibility with scp; directories are always copied
+    #[arg(short, long = "recursive", hide = true)]
+    _recursive: bool,
+    /// Preserve modification times and modes
+    #[arg(short, long)]
+    pub preserve: bool,
+    #[command(flatten)]
+    pub wake: WakeOption,
 }
 
-pub async fn run(app: &App, args: Cp) -> Result<()> {
-    let ends: Vec<End> = args.from.iter().chain([&args.to]).map(|text| end(text)).collect();
-    let servers = ends.iter().filter(|end| matches!(end, End::There { .. })).count();
-    if servers == 0 {
-        return Err(Failure::usage("neither end is in a server")
-            .advise("Write NAME:PATH for a file in a server, such as box:results."));
+/// A source or destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Endpoint<'a> {
+    Local(&'a str),
+    Remote { server: &'a str, path: &'a str },
+}
+
+pub async fn run(ctx: &ClusterContext, args: CpArgs) -> Result<()> {
+    let endpoints: Vec<Endpoint> = args.from.iter().chain([&args.to]).map(|text| parse_endpoint(text)).collect();
+    let remotes = endpoints.iter().filter(|endpoint| matches!(endpoint, Endpoint::Remote { .. })).count();
+    if remotes == 0 {
+        return Err(Error::usage("neither source nor destination is in a server")
+            .with_hint("use NAME:PATH for a path in a server, such as box:results"));
     }
-    let patience = Patience { no_wake: args.sleeping.no_wake, limit: None };
-    let (mut words, mut last) = (Vec::new(), None);
-    for end in &ends {
-        words.push(match end {
-            // A name that begins with a dash, or has a colon in it, is still a name.
-            End::Here(path) if path.starts_with('/') => (*path).to_owned(),
-            End::Here(path) => format!("./{path}"),
-            End::There { server, path } => {
-                let there: Arrived = arrive(app, Some(server), 0, patience).await?;
-                let alias = there.host.alias();
-                there.pin(&alias)?;
-                last = Some(there);
-                format!("{}@{alias}:{path}", app.login())
+    let options = WaitOptions { no_wake: args.wake.no_wake, timeout: None };
+    let (mut operands, mut last) = (Vec::new(), None);
+    for endpoint in &endpoints {
+        operands.push(match endpoint {
+            // A leading ./ protects names that start with a dash or contain a colon.
+            Endpoint::Local(path) if path.starts_with('/') => (*path).to_owned(),
+            Endpoint::Local(path) => format!("./{path}"),
+            Endpoint::Remote { server, path } => {
+                let ready: ReadyServer = resolve_ready(ctx, Some(server), 0, options).await?;
+                let alias = ready.host.alias();
+                ready.pin_host_key(&alias)?;
+                last = Some(ready);
+                format!("{}@{alias}:{path}", ctx.login_name())
             }
         });
     }
-    let wishes = Wishes { forward_agent: Some(false), identity: None };
-    let route = route(&app.global, &app.settings, app.place(), &wishes)?;
+    let options = SshOptions::new(&ctx.global, &ctx.settings, ctx.target(), &SshOverrides::NO_AGENT)?;
     let mut command = Command::new("scp");
-    // Between two servers it goes through this machine: neither has a way to the other, nor your keys.
-    command.args(route.options(None)).arg("-r").args(args.preserve.then_some("-p")).args((servers > 1).then_some("-3"));
-    command.args(app.talk.quiet().then_some("-q")).arg("--").args(words);
-    let code = client::code(client::run(command).await?);
+    // Servers cannot reach each other, so a copy between two of them goes through this machine (-3).
+    command.args(options.flags(None)).arg("-r").args(args.preserve.then_some("-p")).args((remotes > 1).then_some("-3"));
+    command.args(ctx.ui.quiet().then_some("-q")).arg("--").args(operands);
+    let code = process::exit_code(process::run(command).await?);
     match (code, last) {
         (0, _) => Ok(()),
-        (255, Some(there)) => Err(remote::why_not(app, &there).await.unwrap_or(Failure::remote(1))),
-        // scp has said which file and why.
-        _ => Err(Failure::remote(1)),
+        (255, Some(ready)) => Err(remote::diagnose(ctx, &ready).await.unwrap_or(Error::remote(1))),
+        // scp has printed the error.
+        _ => Err(Error::remote(1)),
     }
 }
 
-/// As scp reads it: a colon before any slash makes it a server's.
-fn end(text: &str) -> End<'_> {
+/// Parses like scp: a colon before any slash separates the server from the path.
+fn parse_endpoint(text: &str) -> Endpoint<'_> {
     match text.split_once(':') {
-        Some((server, path)) if !server.is_empty() && !server.contains('/') => End::There { server, path },
-        _ => End::Here(text),
+        Some((server, path)) if !server.is_empty() && !server.contains('/') => Endpoint::Remote { server, path },
+        _ => Endpoint::Local(text),
     }
 }
 
@@ -68,11 +87,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_colon_before_a_slash_names_a_server() {
-        assert_eq!(end("box:data/a"), End::There { server: "box", path: "data/a" });
-        assert_eq!(end("box:"), End::There { server: "box", path: "" });
-        for here in ["file", "./a:b", "/a:b", ":x", "-r"] {
-            assert_eq!(end(here), End::Here(here));
+    fn colon_before_a_slash_names_a_server() {
+        assert_eq!(parse_endpoint("box:data/a"), Endpoint::Remote { server: "box", path: "data/a" });
+        assert_eq!(parse_endpoint("box:"), Endpoint::Remote { server: "box", path: "" });
+        for local in ["file", "./a:b", "/a:b", ":x", "-r"] {
+            assert_eq!(parse_endpoint(local), Endpoint::Local(local));
         }
     }
 }

@@ -1,96 +1,135 @@
 //! `devctl create`.
 
-use jiff::Timestamp;
+use clap::Args;
+use odc_api::open_enum::OpenEnum;
 use odc_api::queue::DryRunStatus;
 use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, Eta, Phase};
-use odc_api::word::Word;
 
-use super::show::activity;
-use crate::app::App;
-use crate::args::{Create, Server, Ssh};
-use crate::failure::{Failure, Result};
-use crate::glance::Glance;
-use crate::output::time::clock;
-use crate::panel;
-use crate::pick;
-use crate::prospect::{answer, question, told};
-use crate::reserve;
-use crate::view;
-use crate::wait::{self, Interrupt};
+use super::show::{details, fetch_activity};
+use super::ssh::SshArgs;
+use crate::cli::shared::{DryRunArgs, ServerArg, TimeoutArgs};
+use crate::clock;
+use crate::context::ClusterContext;
+use crate::error::{Error, Result};
+use crate::model::queue::{dry_run_spec, fetch_or_warn, format_dry_run};
+use crate::model::server::ServerSummary;
+use crate::output::duration::format_clock;
+use crate::output::json;
+use crate::prompt;
+use crate::request;
+use crate::request::args::RequestArgs;
+use crate::wait::{self, OnInterrupt};
 
-pub async fn run(app: &App, mut args: Create) -> Result<()> {
-    let mut name = args.positional_name.clone().or_else(|| args.name.clone());
-    if asks(app, &args)? {
-        let chosen = pick::create(app, &args.request, name.as_deref(), args.interactive).await?;
-        args.request = chosen.request;
-        name = name.or(chosen.name);
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// Server name [default: two generated words]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Server name
+    #[arg(long = "name", value_name = "NAME", conflicts_with = "name", hide = true)]
+    pub name_flag: Option<String>,
+    #[command(flatten)]
+    pub request: RequestArgs,
+    /// Prompt for everything that flags do not set
+    #[arg(short, long, conflicts_with = "no_input")]
+    pub interactive: bool,
+    /// Do not open a shell when the server is ready
+    #[arg(long)]
+    pub no_connect: bool,
+    /// Wait until the server is ready; the default on a terminal
+    #[arg(long, overrides_with = "no_wait")]
+    pub wait: bool,
+    /// Return immediately after creating the server
+    #[arg(long)]
+    pub no_wait: bool,
+    #[command(flatten)]
+    pub timeout: TimeoutArgs,
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+    /// Command to run when the server starts
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+pub async fn run(ctx: &ClusterContext, mut args: CreateArgs) -> Result<()> {
+    let mut name = args.name.clone().or_else(|| args.name_flag.clone());
+    let prompts = needs_prompts(ctx, &args)?;
+    // Without a key the other answers would be useless, so this question comes first.
+    let keys = request::public_keys(ctx, &args.request).await?;
+    if prompts {
+        let answers = prompt::create(ctx, &args.request, name.as_deref(), args.interactive).await?;
+        args.request = answers.request;
+        name = name.or(answers.name);
     }
-    let server = reserve::prepare(app, name.as_deref(), &args.request, &args.command).await?;
-    if args.dry_run {
-        return dry_run(app, server).await;
+    let server = request::build(ctx, name.as_deref(), &args.request, keys, &args.command).await?;
+    if args.dry_run.dry_run {
+        return dry_run(ctx, server).await;
     }
-    let made = reserve::create(app, &server).await?;
-    app.talk.verbose(|| format!("{} was asked for.", made.name()));
-    let terminal = app.talk.can_draw() && app.out.is_terminal() && !app.out.structured();
-    // Nobody looks at a terminal until tomorrow at nine, unless they say so.
-    if let Some(at) = made.booked(Timestamp::now()).filter(|_| !args.wait) {
-        let (name, at) = (made.name(), clock(at, Timestamp::now()));
-        app.talk.say(format!("{name} is asked for, to start {at}. devctl queue says whether that is promised."));
-        return asked_for(app, &made);
+    let created = request::create(ctx, &server).await?;
+    let (name, now) = (created.name(), clock::now());
+    ctx.ui.verbose(|| format!("created server {name}"));
+    let terminal = ctx.ui.can_redraw() && ctx.out.is_terminal() && !ctx.out.structured();
+    // Do not wait for a booking unless asked to.
+    if let Some(start) = created.booked_start(now).filter(|_| !args.wait) {
+        ctx.ui.info(format!(
+            "Created server {name}, booked for {}. Run `devctl queue` to see whether the start time is confirmed.",
+            format_clock(start, now)
+        ));
+        return print_created(ctx, &created);
     }
     if !args.wait && (args.no_wait || !terminal) {
-        app.talk.say(format!("{} is asked for. devctl ssh {0} waits for it and goes in.", made.name()));
-        return asked_for(app, &made);
+        ctx.ui.info(format!("Created server {name} (pending). Run `devctl ssh {name}` to wait for it and connect."));
+        return print_created(ctx, &created);
     }
-    let limit = args.timeout.map(Into::into);
-    let ready = wait::until_ready(app, made.name(), Interrupt::Cancels, limit).await?;
-    app.talk.step("waiting for the server");
-    if app.out.structured() {
-        return asked_for(app, &ready);
+    let timeout = args.timeout.timeout.map(Into::into);
+    let ready = wait::until_ready(ctx, name, OnInterrupt::Delete, timeout).await?;
+    ctx.ui.trace_step("waiting for the server");
+    if ctx.out.structured() {
+        return print_created(ctx, &ready);
     }
-    let activity = if ready.spec.access.jupyter { activity(app, &ready).await } else { None };
-    app.out.print(&panel::ready(app, &ready, activity.as_ref(), Timestamp::now()))?;
-    if args.no_connect || !app.talk.can_ask() || !terminal {
+    let activity = if ready.spec.access.jupyter { fetch_activity(ctx, &ready).await } else { None };
+    ctx.out.print(&details::render_ready(ctx, &ready, activity.as_ref(), clock::now()))?;
+    if args.no_connect || !ctx.ui.is_interactive() || !terminal {
         return Ok(());
     }
-    // It is no reason to stay outside.
-    if let Err(failure) = super::config_ssh::offer(app).await {
-        app.talk.say(format!("warning: {}", failure.message));
+    // Connect even if this fails.
+    if let Err(error) = super::config_ssh::offer(ctx).await {
+        ctx.ui.warn(&error.message);
     }
-    let into = Ssh { server: Server { name: Some(ready.name().to_owned()) }, ..Ssh::default() };
-    super::ssh::run(app, into).await
+    let ssh = SshArgs { server: ServerArg { name: Some(ready.name().to_owned()) }, ..SshArgs::default() };
+    super::ssh::run(ctx, ssh).await
 }
 
-/// Whether something is missing that a person should choose.
-fn asks(app: &App, args: &Create) -> Result<bool> {
-    if args.interactive && !app.talk.can_ask() {
-        return Err(Failure::usage("nobody is there to be asked: this is no terminal")
-            .advise("Leave --interactive out and say --flavor and what else you want."));
+/// Reports whether to prompt: with `--interactive`, or on a terminal if no flavor is set.
+fn needs_prompts(ctx: &ClusterContext, args: &CreateArgs) -> Result<bool> {
+    if args.interactive && !ctx.ui.is_interactive() {
+        return Err(Error::usage("--interactive requires a terminal")
+            .with_hint("omit `--interactive` and pass `--flavor` and other flags"));
     }
-    let flavor = args.request.flavor.is_some() || app.settings.create()?.flavor.is_some();
-    Ok(args.interactive || (!flavor && app.talk.can_ask() && !app.talk.yes()))
+    let has_flavor = args.request.flavor.is_some() || ctx.settings.create()?.flavor.is_some();
+    Ok(args.interactive || (!has_flavor && ctx.ui.is_interactive() && !ctx.ui.yes()))
 }
 
-/// What would be sent, after the cluster has looked at it, and when the queue would let it start.
-async fn dry_run(app: &App, mut server: DevServer) -> Result<()> {
-    reserve::would_be_taken(app, &server).await?;
-    if let Some(status) = told(app, app.backend.dry_run(question(&server.spec))).await? {
-        app.talk.say(answer(&status, Timestamp::now()));
-        server.status = Some(expected(status));
+/// Prints the object that would be created, with the status that the queue expects.
+async fn dry_run(ctx: &ClusterContext, mut server: DevServer) -> Result<()> {
+    request::validate(ctx, &server).await?;
+    if let Some(status) = fetch_or_warn(ctx, ctx.client.dry_run(dry_run_spec(&server.spec))).await? {
+        ctx.ui.info(format_dry_run(&status, clock::now()));
+        server.status = Some(expected_status(status));
     }
-    reserve::print(app, &server)
+    request::print(ctx, &server)
 }
 
-/// The status it would have after the queue's first look.
-fn expected(answer: DryRunStatus) -> DevServerStatus {
-    let DryRunStatus { start, position, reason, message } = answer;
+/// Returns the status after the first scheduling cycle.
+fn expected_status(status: DryRunStatus) -> DevServerStatus {
+    let DryRunStatus { start, position, reason, message } = status;
     let eta = start.p50.zip(start.p90).map(|(p50, p90)| Eta { p50, p90 });
     DevServerStatus {
         phase: Some(if start.now { Phase::Starting } else { Phase::Queued }),
         admission: (!start.now).then(|| Admission {
             position,
             eta,
-            reason: reason.as_deref().map(Word::read),
+            reason: reason.as_deref().map(OpenEnum::parse),
             message: message.map(Into::into),
             ..Admission::default()
         }),
@@ -98,10 +137,10 @@ fn expected(answer: DryRunStatus) -> DevServerStatus {
     }
 }
 
-/// Its name, or all about it, for whoever reads standard output.
-fn asked_for(app: &App, server: &Glance) -> Result<()> {
-    if app.out.structured() {
-        return view::changed(&app.out, server);
+/// Prints the server, or only its name without a structured format.
+fn print_created(ctx: &ClusterContext, server: &ServerSummary) -> Result<()> {
+    if ctx.out.structured() {
+        return json::print_server(&ctx.out, server);
     }
-    app.out.print(&format!("{}\n", server.name()))
+    ctx.out.print(&format!("{}\n", server.name()))
 }

@@ -1,150 +1,177 @@
-//! `devctl debug`: why a server is as it is, in one look. Everything that is known about it, and what to do.
+//! `devctl debug`: all details of a server, with events, logs and hints.
 
-mod hint;
+mod hints;
 
+use clap::Args;
 use futures_util::{AsyncReadExt as _, StreamExt as _, stream};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::app::App;
-use crate::args::{Debug, Format};
-use crate::backend::{Happening, LogRequest};
-use crate::failure::Result;
-use crate::find;
-use crate::glance::Glance;
-use crate::output::style::{BOLD, DIM, GREEN, RED, YELLOW, painted};
+use super::show::details;
+use crate::cli::Format;
+use crate::cli::shared::ServerArg;
+use crate::client::{Event, LogRequest};
+use crate::clock;
+use crate::context::ClusterContext;
+use crate::error::Result;
+use crate::model::server::ServerSummary;
+use crate::output::duration::{format_clock, format_since};
+use crate::output::json::ServerDetailJson;
+use crate::output::style::{BOLD, DIM, GREEN, PLAIN, RED, YELLOW, paint};
 use crate::output::table::wrap;
-use crate::output::time::{clock, since};
 use crate::output::{Cell, Column, Table};
-use crate::view::Detail;
+use crate::resolve;
 
-/// How much of a container's log is shown.
-const TAIL: i64 = 20;
+/// Lines of each log.
+const LOG_TAIL_LINES: i64 = 20;
+const MAX_CONCURRENT_LOGS: usize = 4;
+const INDENT: &str = "  ";
+
+#[derive(Args, Debug)]
+pub struct DebugArgs {
+    #[command(flatten)]
+    pub server: ServerArg,
+    /// Include the end of the container logs
+    #[arg(long)]
+    pub logs: bool,
+}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View {
+struct DebugJson {
     #[serde(flatten)]
-    server: Detail,
-    events: Vec<Event>,
-    logs: Vec<Log>,
+    server: ServerDetailJson,
+    events: Vec<EventJson>,
+    logs: Vec<LogJson>,
     hints: Vec<String>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Event {
+struct EventJson {
     at: Option<Timestamp>,
-    about: String,
+    object: String,
     warning: bool,
     reason: String,
     message: String,
-    times: i32,
+    count: i32,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Log {
+struct LogJson {
     pod: String,
     text: Option<String>,
-    /// Why there is no text.
+    /// Why the log could not be read.
     error: Option<String>,
 }
 
-pub async fn run(app: &App, args: Debug) -> Result<()> {
+pub async fn run(ctx: &ClusterContext, args: DebugArgs) -> Result<()> {
     let server = match args.server.name.as_deref() {
-        Some(name) => find::named(app, name).await?,
-        None => find::only(app, |_| true, "are left").await?,
+        Some(name) => resolve::by_prefix(ctx, name).await?,
+        None => resolve::the_only(ctx, |_| true, "servers").await?,
     };
-    let events = match app.backend.happenings(server.name()).await {
+    let events = match ctx.client.events(server.name()).await {
         Ok(events) => events,
-        Err(failure) => {
-            app.talk.say(format!("Events cannot be read: {}", failure.message));
+        Err(error) => {
+            ctx.ui.warn(format!("could not read events: {}", error.message));
             Vec::new()
         }
     };
-    app.talk.step("reading events");
-    let logs = if args.logs { logs(app, &server).await } else { Vec::new() };
-    let hints = hint::hints(&server, &events, Timestamp::now());
-    match app.out.format {
+    ctx.ui.trace_step("reading events");
+    let logs = if args.logs { fetch_logs(ctx, &server).await } else { Vec::new() };
+    let now = clock::now();
+    let hints = hints::hints(&server, &events, now);
+    match ctx.out.format {
         Format::Json | Format::Yaml | Format::Name => {
-            let view =
-                View { server: Detail::new(&server, None), events: events.iter().map(event).collect(), logs, hints };
-            app.out.show(&view, || vec![server.name().to_owned()], || Table::new([]))
+            let events = events.iter().map(EventJson::from).collect();
+            let value = DebugJson { server: ServerDetailJson::new(&server, None), events, logs, hints };
+            ctx.out.show(&value, || vec![server.name().to_owned()], || Table::new([]))
         }
-        Format::Table | Format::Wide => {
-            let now = Timestamp::now();
-            app.out.print(&text(app, &server, &events, &logs, &hints, now))
-        }
+        Format::Table | Format::Wide => ctx.out.print(&render(ctx, &server, &events, &logs, &hints, now)),
     }
 }
 
-/// The end of what each pod printed; one that cannot be read is said to be so.
-async fn logs(app: &App, server: &Glance) -> Vec<Log> {
+/// Reads the end of the log of each pod.
+async fn fetch_logs(ctx: &ClusterContext, server: &ServerSummary) -> Vec<LogJson> {
     let read = |pod: String| async move {
-        let request = LogRequest { pod: pod.clone(), tail: Some(TAIL), ..LogRequest::default() };
+        let request = LogRequest { pod: pod.clone(), tail: Some(LOG_TAIL_LINES), ..LogRequest::default() };
         let mut text = String::new();
-        match app.backend.logs(request).await {
-            Ok(mut lines) => match lines.read_to_string(&mut text).await {
-                Ok(_) => Log { pod, text: Some(text), error: None },
-                Err(error) => Log { pod, text: Some(text), error: Some(error.to_string()) },
+        match ctx.client.logs(request).await {
+            Ok(mut stream) => match stream.read_to_string(&mut text).await {
+                Ok(_) => LogJson { pod, text: Some(text), error: None },
+                Err(error) => LogJson { pod, text: Some(text), error: Some(error.to_string()) },
             },
-            Err(failure) => Log { pod, text: None, error: Some(failure.message) },
+            Err(error) => LogJson { pod, text: None, error: Some(error.message) },
         }
     };
     let pods = server.status.pods.iter().map(|pod| read(pod.name.clone()));
-    stream::iter(pods).buffered(4).collect().await
+    stream::iter(pods).buffered(MAX_CONCURRENT_LOGS).collect().await
 }
 
-fn event(happening: &Happening) -> Event {
-    let Happening { at, about, warning, reason, message, times } = happening.clone();
-    Event { at, about, warning, reason, message, times }
+impl From<&Event> for EventJson {
+    fn from(event: &Event) -> Self {
+        let Event { at, object, warning, reason, message, count } = event.clone();
+        Self { at, object, warning, reason, message, count }
+    }
 }
 
-fn text(app: &App, server: &Glance, events: &[Happening], logs: &[Log], hints: &[String], now: Timestamp) -> String {
-    let mut text = crate::panel::whole(app, server, None, now);
+fn render(
+    ctx: &ClusterContext,
+    server: &ServerSummary,
+    events: &[Event],
+    logs: &[LogJson],
+    hints: &[String],
+    now: Timestamp,
+) -> String {
+    let mut text = details::render_for_debug(ctx, server, now);
     let mut section = |title: &str, body: String| {
         if !body.is_empty() {
-            text.push_str(&format!("\n{}\n{body}", painted(BOLD, title)));
+            text.push_str(&format!("\n{}\n{body}", paint(BOLD, title)));
         }
     };
-    section("Timeline", timeline(app, server, now));
-    section("Conditions", conditions(app, server));
-    section("Events", happenings(app, events, now));
+    let table = |table: &Table| if table.is_empty() { String::new() } else { ctx.out.render(table) };
+    section("Timeline", table(&timeline_table(server, now)));
+    section("Conditions", table(&conditions_table(server)));
+    section("Events", table(&events_table(events, now)));
     for log in logs {
         let body = match (&log.text, &log.error) {
-            (Some(text), None) if text.is_empty() => painted(DIM, "  nothing\n"),
-            (Some(text), None) => text.lines().map(|line| format!("  {line}\n")).collect(),
-            (_, error) => format!("  {}\n", painted(YELLOW, error.as_deref().unwrap_or("cannot be read"))),
+            (Some(text), None) if text.is_empty() => paint(DIM, "  (empty)\n"),
+            (Some(text), None) => text.lines().map(|line| format!("{INDENT}{line}\n")).collect(),
+            (_, error) => format!("{INDENT}{}\n", paint(YELLOW, error.as_deref().unwrap_or("could not be read"))),
         };
         section(&format!("Log of {}", log.pod), body);
     }
-    let width = app.out.width().unwrap_or(usize::MAX).saturating_sub(4);
-    let hint = |hint: &String| format!("  {}\n", wrap(hint, width).join("\n    "));
-    section("What to do", hints.iter().map(hint).collect());
+    let width = ctx.out.width().unwrap_or(usize::MAX).saturating_sub(2 * INDENT.len());
+    let hint = |hint: &String| format!("{INDENT}{}\n", wrap(hint, width).join("\n    "));
+    section("Hints", hints.iter().map(hint).collect());
     text
 }
 
-fn timeline(app: &App, server: &Glance, now: Timestamp) -> String {
-    let mut table = Table::new([Column::new("WHEN"), Column::new("AGO"), Column::new("PHASE"), Column::new("WHY")]);
+fn timeline_table(server: &ServerSummary, now: Timestamp) -> Table {
+    let mut table = Table::new([Column::new("TIME"), Column::new("AGE"), Column::new("PHASE"), Column::new("REASON")]);
     for entry in &server.status.timeline {
-        let (at, phase) = (entry.at.0, entry.phase.clone());
-        table.row([clock(at, now).into(), since(at, now).into(), phase.into(), entry.reason.clone().into()]);
+        table.row([
+            format_clock(entry.at.0, now).into(),
+            format_since(entry.at.0, now).into(),
+            entry.phase.clone().into(),
+            entry.reason.clone().into(),
+        ]);
     }
-    if table.is_empty() { String::new() } else { app.out.rendered(&table) }
+    table
 }
 
-fn conditions(app: &App, server: &Glance) -> String {
+fn conditions_table(server: &ServerSummary) -> Table {
     let mut table = Table::new([
         Column::new("CONDITION"),
-        Column::new("IS"),
-        Column::new("WHY"),
-        Column::new("MESSAGE").spare(1).elastic(),
+        Column::new("STATUS"),
+        Column::new("REASON"),
+        Column::new("MESSAGE").drop_priority(1).truncate(),
     ]);
     for condition in &server.status.conditions {
-        // Idleness and the end to come are no good news when they are true.
-        let good = (condition.status == "True") != matches!(condition.kind.as_str(), "Idle" | "Expiring");
-        let style = if condition.status == "Unknown" || !good { YELLOW } else { GREEN };
+        // Idle and Expiring are the conditions for which True is bad.
+        let is_good = (condition.status == "True") != matches!(condition.kind.as_str(), "Idle" | "Expiring");
+        let style = if condition.status == "Unknown" || !is_good { YELLOW } else { GREEN };
         table.row([
             condition.kind.clone().into(),
             Cell::styled(condition.status.clone(), style),
@@ -152,24 +179,24 @@ fn conditions(app: &App, server: &Glance) -> String {
             condition.message.clone().into(),
         ]);
     }
-    if table.is_empty() { String::new() } else { app.out.rendered(&table) }
+    table
 }
 
-fn happenings(app: &App, events: &[Happening], now: Timestamp) -> String {
+fn events_table(events: &[Event], now: Timestamp) -> Table {
     let mut table = Table::new([
-        Column::new("AGO"),
-        Column::new("ABOUT").spare(6),
-        Column::new("WHAT"),
-        Column::new("MESSAGE").spare(1).elastic(),
+        Column::new("LAST SEEN"),
+        Column::new("REASON"),
+        Column::new("OBJECT").drop_priority(6),
+        Column::new("MESSAGE").drop_priority(1).truncate(),
     ]);
     for event in events {
-        let times = if event.times > 1 { format!(" ({} times)", event.times) } else { String::new() };
+        let count = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
         table.row([
-            event.at.map(|at| since(at, now)).unwrap_or_default().into(),
-            event.about.clone().into(),
-            Cell::styled(event.reason.clone(), if event.warning { RED } else { anstyle::Style::new() }),
-            format!("{}{times}", event.message).into(),
+            event.at.map(|at| format_since(at, now)).unwrap_or_default().into(),
+            Cell::styled(event.reason.clone(), if event.warning { RED } else { PLAIN }),
+            event.object.clone().into(),
+            format!("{}{count}", event.message).into(),
         ]);
     }
-    if table.is_empty() { String::new() } else { app.out.rendered(&table) }
+    table
 }

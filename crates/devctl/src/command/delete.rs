@@ -1,75 +1,112 @@
-//! `devctl delete`: ends servers in order; they stay readable for a day, or are forgotten at once with `--purge`.
+//! `devctl delete`: stops servers and deletes them. The finished object is kept for a day unless `--purge` is given.
 
+use clap::Args;
+use odc_api::duration::Duration;
 use serde_json::json;
 
-use crate::app::App;
-use crate::args::{Delete, Format};
-use crate::failure::{Failure, Result, chain};
-use crate::find;
-use crate::glance::Glance;
+use crate::cli::Format;
+use crate::cli::shared::DryRunArgs;
+use crate::context::ClusterContext;
+use crate::error::{Error, Result, format_chain};
+use crate::model::server::ServerSummary;
+use crate::output::json::ServerJson;
+use crate::resolve;
 use crate::ssh;
-use crate::view::Server;
+use crate::ui::{Confirm, PASS_YES};
 use crate::wait;
 
-pub async fn run(app: &App, args: Delete) -> Result<()> {
-    let servers = chosen(app, &args).await?;
+#[derive(Args, Debug)]
+pub struct DeleteArgs {
+    /// Server names or unique prefixes
+    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::completion::server))]
+    pub names: Vec<String>,
+    /// Delete all your servers
+    #[arg(short, long, conflicts_with = "names")]
+    pub all: bool,
+    /// Do not ask for confirmation, same as --yes
+    #[arg(short, long)]
+    pub force: bool,
+    /// Also remove the finished server, which is otherwise kept for a day
+    #[arg(long)]
+    pub purge: bool,
+    /// Wait until the server has stopped
+    #[arg(long)]
+    pub wait: bool,
+    /// Stop waiting after this time
+    #[arg(long, value_name = "DURATION", default_value = "5m", requires = "wait")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+}
+
+impl DeleteArgs {
+    const fn is_dry_run(&self) -> bool {
+        self.dry_run.dry_run
+    }
+}
+
+pub async fn run(ctx: &ClusterContext, args: DeleteArgs) -> Result<()> {
+    let servers = select(ctx, &args).await?;
     if servers.is_empty() {
-        app.talk.say("There is nothing to end.");
-        return print(app, &[]);
+        ctx.ui.info("No servers to delete");
+        return print(ctx, &[]);
     }
-    if !unasked(app, &args) && !confirmed(app, &servers, &args)? {
-        return Err(Failure::interrupted("nothing was ended"));
+    if !skips_confirmation(ctx, &args) && !confirm(ctx, &servers, &args)? {
+        return Err(Error::interrupted("aborted"));
     }
-    let (mut ended, mut failed) = (Vec::new(), None);
+    let (mut deleted, mut failed) = (Vec::new(), None);
     for server in &servers {
-        // One that cannot be ended does not keep the others.
-        match end(app, server, &args).await {
-            Ok((after, word)) => {
-                app.talk.say(word);
-                ended.push(after);
+        // Continue with the others if one fails.
+        match delete(ctx, server, &args).await {
+            Ok((after, message)) => {
+                ctx.ui.info(message);
+                deleted.push(after);
             }
-            Err(failure) if servers.len() == 1 => return Err(failure),
-            Err(failure) => {
-                app.talk.say(format!("{}: {}", server.name(), failure.message));
-                failed = Some(failure);
+            Err(error) if servers.len() == 1 => return Err(error),
+            Err(error) => {
+                ctx.ui.warn(format!("could not delete server {}: {}", server.name(), error.message));
+                failed = Some(error);
             }
         }
     }
-    print(app, &ended)?;
+    print(ctx, &deleted)?;
     failed.map_or(Ok(()), |last| {
-        Err(Failure::new(last.kind, "not all could be ended").advise("devctl list --all shows how they are."))
+        Err(Error::new(last.kind, "some servers could not be deleted").with_hint("run `devctl list --all` to see them"))
     })
 }
 
-/// All of them as one value, since there may be several.
-fn print(app: &App, ended: &[Glance]) -> Result<()> {
-    let views = || ended.iter().map(Server::from).collect::<Vec<_>>();
-    match app.out.format {
-        Format::Json => app.out.json(&views()),
-        Format::Yaml => app.out.yaml(&views()),
-        Format::Name => app.out.lines(ended.iter().map(|server| server.name().to_owned()).collect()),
+/// Prints all servers as one array.
+fn print(ctx: &ClusterContext, deleted: &[ServerSummary]) -> Result<()> {
+    let servers = || deleted.iter().map(ServerJson::from).collect::<Vec<_>>();
+    match ctx.out.format {
+        Format::Json => ctx.out.json(&servers()),
+        Format::Yaml => ctx.out.yaml(&servers()),
+        Format::Name => ctx.out.lines(deleted.iter().map(|server| server.name().to_owned()).collect()),
         Format::Table | Format::Wide => Ok(()),
     }
 }
 
-/// Whether it is meant without a question.
-fn unasked(app: &App, args: &Delete) -> bool {
-    args.force || args.trial.dry_run || app.talk.yes()
+fn skips_confirmation(ctx: &ClusterContext, args: &DeleteArgs) -> bool {
+    args.force || args.is_dry_run() || ctx.ui.yes()
 }
 
-async fn chosen(app: &App, args: &Delete) -> Result<Vec<Glance>> {
-    let alive = |server: &Glance| !server.ended() && !server.deleting();
+async fn select(ctx: &ClusterContext, args: &DeleteArgs) -> Result<Vec<ServerSummary>> {
+    let is_active = |server: &ServerSummary| !server.is_finished() && !server.is_deleting();
     if args.all {
-        return Ok(find::all(app).await?.into_iter().filter(alive).collect());
+        return Ok(resolve::list_own(ctx).await?.into_iter().filter(is_active).collect());
     }
     if args.names.is_empty() {
-        return find::one_or_all(app, alive, "have not ended").await;
+        return resolve::one_or_all(ctx, is_active, "active servers").await;
     }
-    let mut servers: Vec<Glance> = Vec::new();
+    let mut servers: Vec<ServerSummary> = Vec::new();
     for name in &args.names {
-        // Nobody would see which one a beginning was taken for.
-        let unseen = unasked(app, args) || !app.talk.can_ask();
-        let server = if unseen { find::spelled_out(app, name).await? } else { find::named(app, name).await? };
+        // A prefix needs a confirmation that shows the full name.
+        let unconfirmed = skips_confirmation(ctx, args) || !ctx.ui.is_interactive();
+        let server = if unconfirmed {
+            resolve::exact_if_unconfirmed(ctx, name).await?
+        } else {
+            resolve::by_prefix(ctx, name).await?
+        };
         if servers.iter().all(|known| known.name() != server.name()) {
             servers.push(server);
         }
@@ -77,61 +114,67 @@ async fn chosen(app: &App, args: &Delete) -> Result<Vec<Glance>> {
     Ok(servers)
 }
 
-/// One that was named by its whole name is asked about only on a terminal; several always are.
-fn confirmed(app: &App, servers: &[Glance], args: &Delete) -> Result<bool> {
+/// Asks for confirmation. Without a terminal, a single server with its full name needs none.
+fn confirm(ctx: &ClusterContext, servers: &[ServerSummary], args: &DeleteArgs) -> Result<bool> {
     let exact = servers.iter().all(|server| args.names.iter().any(|name| name == server.name()));
-    let one = servers.len() == 1 && exact;
-    if one && !app.talk.can_ask() {
+    let single = servers.len() == 1 && exact;
+    if single && !ctx.ui.is_interactive() {
         return Ok(true);
     }
-    let names: Vec<&str> = servers.iter().map(Glance::name).collect();
-    let lost: Vec<&str> = servers.iter().filter(|server| loses(server)).map(Glance::name).collect();
-    let homes = match lost.len() {
+    let names: Vec<&str> = servers.iter().map(ServerSummary::name).collect();
+    let lost: Vec<&str> = servers.iter().filter(|server| loses_home(server)).map(ServerSummary::name).collect();
+    let warning = match lost.len() {
         0 => String::new(),
-        _ if servers.len() == 1 => " Its home is gone with it.".to_owned(),
-        count => format!(" The homes of {count} of them are gone with them: {}.", find::listed(&lost)),
+        _ if servers.len() == 1 => " Its ephemeral home directory will be lost.".to_owned(),
+        count => format!(" {count} ephemeral home directories will be lost: {}.", resolve::join_names(&lost)),
     };
-    app.talk.confirm(&format!("End {}?{homes}", find::listed(&names)), "--yes")
+    let noun = if names.len() == 1 { "server" } else { "servers" };
+    let question = format!("Delete {noun} {}?{warning}", resolve::join_names(&names));
+    let action = if names.len() == 1 {
+        format!("delete server {}", names[0])
+    } else {
+        format!("delete {} servers", names.len())
+    };
+    ctx.ui.confirm(&Confirm { question: &question, action: &action, hint: PASS_YES, default: false })
 }
 
-fn loses(server: &Glance) -> bool {
-    server.ephemeral() && !server.ended()
+fn loses_home(server: &ServerSummary) -> bool {
+    server.has_ephemeral_home() && !server.is_finished()
 }
 
-/// How it is then, and what to say about it.
-async fn end(app: &App, server: &Glance, args: &Delete) -> Result<(Glance, String)> {
+/// Deletes one server. Returns its state and the message to print.
+async fn delete(ctx: &ClusterContext, server: &ServerSummary, args: &DeleteArgs) -> Result<(ServerSummary, String)> {
     let name = server.name();
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
-    if server.ended() || args.purge {
-        app.backend.delete(name, uid, args.trial.dry_run).await?;
-        app.talk.step("deleting the server");
-        if args.trial.dry_run {
-            return Ok((server.clone(), format!("{name} would be deleted.")));
+    if server.is_finished() || args.purge {
+        ctx.client.delete(name, uid, args.is_dry_run()).await?;
+        ctx.ui.trace_step("deleting the server");
+        if args.is_dry_run() {
+            return Ok((server.clone(), format!("Server {name} would be deleted (dry run)")));
         }
-        forget(app, server);
+        remove_host_keys(ctx, server);
         if args.wait {
-            wait::until_gone(app, server, args.timeout.into()).await?;
+            wait::until_deleted(ctx, server, args.timeout.into()).await?;
         }
-        let mut gone = server.clone();
-        gone.status.phase = Some("Deleted".to_owned());
-        return Ok((gone, format!("{name} is deleted.")));
+        let mut deleted = server.clone();
+        deleted.status.phase = Some("Deleted".to_owned());
+        return Ok((deleted, format!("Deleted server {name}")));
     }
-    let after = app.backend.change(name, json!({"spec": {"desired": "Ended"}}), None, args.trial.dry_run).await?;
-    app.talk.step("asking to end");
-    if args.trial.dry_run {
-        return Ok((after, format!("{name} would be ended.")));
+    let after = ctx.client.patch(name, json!({"spec": {"desired": "Ended"}}), None, args.is_dry_run()).await?;
+    ctx.ui.trace_step("requesting the stop");
+    if args.is_dry_run() {
+        return Ok((after, format!("Server {name} would be deleted (dry run)")));
     }
-    forget(app, server);
+    remove_host_keys(ctx, server);
     if args.wait {
-        let ended = wait::until_ended(app, name, args.timeout.into()).await?;
-        return Ok((ended, format!("{name} has ended.")));
+        let finished = wait::until_finished(ctx, name, args.timeout.into()).await?;
+        return Ok((finished, format!("Deleted server {name}")));
     }
-    Ok((after, format!("{name} ends: what it runs is stopped in order.")))
+    Ok((after, format!("Stopping server {name}")))
 }
 
-/// Its host key is nobody's any more.
-fn forget(app: &App, server: &Glance) {
-    if let Err(error) = ssh::forget(server) {
-        app.talk.say(format!("warning: {}", chain(&error)));
+fn remove_host_keys(ctx: &ClusterContext, server: &ServerSummary) {
+    if let Err(error) = ssh::remove_host_keys(server) {
+        ctx.ui.warn(format_chain(&error));
     }
 }

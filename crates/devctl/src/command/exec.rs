@@ -1,28 +1,49 @@
-//! `devctl exec`: a command in a server; ends as it ends.
+//! `devctl exec`: runs a command in a server and exits with its status.
 
-use super::ssh::Visit;
-use crate::app::App;
-use crate::args::Exec;
-use crate::failure::Result;
-use crate::ssh::arrive::{Patience, arrive};
-use crate::ssh::quote;
-use crate::ssh::route::Wishes;
+use clap::Args;
 
-pub async fn run(app: &App, args: Exec) -> Result<()> {
-    let patience = Patience { no_wake: args.sleeping.no_wake, limit: None };
-    let there = arrive(app, Some(&args.server.name), args.place.node, patience).await?;
-    let terminal = if args.tty {
-        // Also where ours is none, as scripts want it that ask for one.
+use super::ssh::SshInvocation;
+use crate::cli::shared::{NodeArg, RequiredServerArg, WakeOption};
+use crate::context::ClusterContext;
+use crate::error::Result;
+use crate::shell;
+use crate::ssh::connect::{WaitOptions, resolve_ready};
+use crate::ssh::options::SshOverrides;
+
+#[derive(Args, Debug)]
+pub struct ExecArgs {
+    #[command(flatten)]
+    pub server: RequiredServerArg,
+    /// Allocate a terminal
+    #[arg(short, long)]
+    pub tty: bool,
+    /// Open a shell instead of running a command
+    #[arg(long, conflicts_with = "command")]
+    pub shell: bool,
+    #[command(flatten)]
+    pub node: NodeArg,
+    #[command(flatten)]
+    pub wake: WakeOption,
+    /// Command
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "shell")]
+    pub command: Vec<String>,
+}
+
+pub async fn run(ctx: &ClusterContext, args: ExecArgs) -> Result<()> {
+    let options = WaitOptions { no_wake: args.wake.no_wake, timeout: None };
+    let ready = resolve_ready(ctx, Some(&args.server.name), args.node.node, options).await?;
+    let tty = if args.tty {
+        // Twice, so that ssh allocates one even if its own input is not a terminal.
         "-tt"
     } else if args.shell {
         "-t"
     } else {
         "-T"
     };
-    let visit = Visit {
-        options: vec![terminal.to_owned()],
-        wishes: Wishes::default(),
-        line: (!args.shell).then(|| quote::line(&args.command)),
+    let invocation = SshInvocation {
+        options: vec![tty.to_owned()],
+        overrides: SshOverrides::default(),
+        command_line: (!args.shell).then(|| shell::command_line(&args.command)),
     };
-    visit.pay(app, &there).await
+    invocation.run(ctx, &ready).await
 }

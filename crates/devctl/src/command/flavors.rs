@@ -1,37 +1,45 @@
-//! `devctl flavors`: what kinds of machines there are.
+//! `devctl flavors`.
 
+use clap::Args;
 use kube::ResourceExt as _;
 use odc_api::v1alpha1::{DevServerFlavor, Per, Privilege};
 use serde::Serialize;
 
 use super::avail::{device, schedulable};
-use crate::app::App;
-use crate::args::Flavors;
-use crate::failure::Result;
+use crate::context::ClusterContext;
+use crate::error::Result;
+use crate::output::duration::format_duration;
 use crate::output::{Column, Table};
-use crate::reserve::flavor_named;
+use crate::request::find_flavor;
+
+#[derive(Args, Debug)]
+pub struct FlavorsArgs {
+    /// Only these flavors
+    #[arg(value_name = "FLAVOR", add = clap_complete::ArgValueCompleter::new(crate::completion::flavor))]
+    pub flavors: Vec<String>,
+}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Flavor {
+pub struct FlavorJson {
     name: String,
     display_name: Option<String>,
     default: bool,
-    /// What Kubernetes calls its devices; null without.
+    /// The extended resource of its devices; null without devices.
     device: Option<String>,
     model: Option<String>,
     device_memory: Option<String>,
     devices_per_node: Option<u32>,
-    /// The counts that can be asked for; empty for any.
+    /// The allowed device counts; empty for any.
     counts: Vec<u32>,
     cpu: String,
     memory: String,
-    /// What the amounts are for: Device or Server.
+    /// The unit of `cpu` and `memory`: Device or Server.
     per: &'static str,
     max_lifetime: Option<String>,
     max_extension: Option<String>,
     max_total: Option<String>,
-    /// Whether people are root in its servers.
+    /// Whether users are root in its servers.
     sudo: bool,
     price_per_device_hour: Option<String>,
     schedulable: String,
@@ -39,30 +47,30 @@ pub struct Flavor {
     spot: bool,
 }
 
-pub async fn run(app: &App, args: Flavors) -> Result<()> {
-    let flavors = app.backend.flavors().await?;
-    app.talk.step("reading flavors");
-    let shown: Vec<&DevServerFlavor> = if args.flavors.is_empty() {
+pub async fn run(ctx: &ClusterContext, args: FlavorsArgs) -> Result<()> {
+    let flavors = ctx.client.flavors().await?;
+    ctx.ui.trace_step("reading flavors");
+    let selected: Vec<&DevServerFlavor> = if args.flavors.is_empty() {
         flavors.iter().collect()
     } else {
-        args.flavors.iter().map(|name| flavor_named(name, &flavors)).collect::<Result<_>>()?
+        args.flavors.iter().map(|name| find_flavor(name, &flavors)).collect::<Result<_>>()?
     };
-    print(app, &shown)
+    print(ctx, &selected)
 }
 
-pub fn print(app: &App, flavors: &[&DevServerFlavor]) -> Result<()> {
-    let views: Vec<Flavor> = flavors.iter().map(|flavor| view(flavor)).collect();
-    if views.is_empty() && !app.out.structured() {
-        app.talk.say("There are no flavors. An administrator makes them: devctl admin flavor apply.");
+pub fn print(ctx: &ClusterContext, flavors: &[&DevServerFlavor]) -> Result<()> {
+    let rows: Vec<FlavorJson> = flavors.iter().map(|flavor| to_json(flavor)).collect();
+    if rows.is_empty() && !ctx.out.structured() {
+        ctx.ui.info("No flavors found. An administrator creates them with `devctl admin flavor apply`.");
         return Ok(());
     }
-    app.out.show(&views, || views.iter().map(|view| view.name.clone()).collect(), || table(flavors))
+    ctx.out.show(&rows, || rows.iter().map(|row| row.name.clone()).collect(), || table(flavors))
 }
 
-fn view(flavor: &DevServerFlavor) -> Flavor {
+fn to_json(flavor: &DevServerFlavor) -> FlavorJson {
     let spec = &flavor.spec;
     let device = spec.device.as_ref();
-    Flavor {
+    FlavorJson {
         name: flavor.name_any(),
         display_name: spec.display_name.as_ref().map(ToString::to_string),
         default: spec.default,
@@ -80,7 +88,7 @@ fn view(flavor: &DevServerFlavor) -> Flavor {
         sudo: spec.privilege == Privilege::Sudo,
         price_per_device_hour: spec.price_per_device_hour.map(|price| price.to_string()),
         schedulable: schedulable(&flavor.status.clone().unwrap_or_default()).to_owned(),
-        maintenance: spec.maintenance.as_ref().map(|pause| pause.message.clone()),
+        maintenance: spec.maintenance.as_ref().map(|maintenance| maintenance.message.clone()),
         spot: spec.spot,
     }
 }
@@ -95,33 +103,33 @@ const fn per(per: Per) -> &'static str {
 fn table(flavors: &[&DevServerFlavor]) -> Table {
     let mut table = Table::new([
         Column::new("NAME"),
-        Column::new("ABOUT").spare(7).elastic(),
-        Column::new("GPU").spare(2),
-        Column::new("COUNTS").spare(3),
-        Column::new("CPU").spare(5),
-        Column::new("MEMORY").spare(5),
-        Column::new("AT MOST").spare(6),
-        Column::new("STARTS NOW").spare(1),
+        Column::new("DESCRIPTION").drop_priority(7).truncate(),
+        Column::new("GPU").drop_priority(2),
+        Column::new("COUNTS").drop_priority(3),
+        Column::new("CPU").drop_priority(5),
+        Column::new("MEMORY").drop_priority(5),
+        Column::new("MAX LIFETIME").drop_priority(6),
+        Column::new("SCHEDULABLE").drop_priority(1),
         Column::new("SUDO").wide(),
         Column::new("PRICE/H").wide(),
         Column::new("MAINTENANCE").wide(),
     ]);
     for flavor in flavors {
-        let view = view(flavor);
-        let each = if flavor.spec.resources.per == Per::Device { " each" } else { "" };
-        let star = if view.default { " (default)" } else { "" };
+        let row = to_json(flavor);
+        let per_device = if flavor.spec.resources.per == Per::Device { "/GPU" } else { "" };
+        let default = if row.default { " (default)" } else { "" };
         table.row([
-            format!("{}{star}", view.name).into(),
-            view.display_name.clone().unwrap_or_default().into(),
+            format!("{}{default}", row.name).into(),
+            row.display_name.clone().unwrap_or_default().into(),
             device(flavor).into(),
             counts(flavor).into(),
-            format!("{}{each}", view.cpu).into(),
-            format!("{}{each}", view.memory).into(),
-            view.max_lifetime.clone().unwrap_or_default().into(),
-            if view.maintenance.is_some() { "Maintenance".to_owned() } else { view.schedulable.clone() }.into(),
-            if view.sudo { "yes" } else { "no" }.into(),
-            view.price_per_device_hour.clone().unwrap_or_default().into(),
-            view.maintenance.clone().unwrap_or_default().into(),
+            format!("{}{per_device}", row.cpu).into(),
+            format!("{}{per_device}", row.memory).into(),
+            flavor.spec.limits.lifetime.map(format_duration).unwrap_or_default().into(),
+            if row.maintenance.is_some() { "Maintenance".to_owned() } else { row.schedulable.clone() }.into(),
+            if row.sudo { "yes" } else { "no" }.into(),
+            row.price_per_device_hour.clone().unwrap_or_default().into(),
+            row.maintenance.clone().unwrap_or_default().into(),
         ]);
     }
     table

@@ -1,42 +1,64 @@
-//! `devctl hibernate`: to sleep, with the devices given back and the home kept.
+//! `devctl hibernate`.
 
+use clap::Args;
+use odc_api::duration::Duration;
 use odc_api::v1alpha1::Phase;
 use serde_json::json;
 
-use crate::app::App;
-use crate::args::Hibernate;
-use crate::failure::{Failure, Result};
-use crate::find;
-use crate::view;
+use crate::cli::shared::{DryRunArgs, ServerArg};
+use crate::context::ClusterContext;
+use crate::error::{Error, Result};
+use crate::output::json::print_server;
+use crate::resolve;
 use crate::wait;
 
-pub async fn run(app: &App, args: Hibernate) -> Result<()> {
+#[derive(Args, Debug)]
+pub struct HibernateArgs {
+    #[command(flatten)]
+    pub server: ServerArg,
+    /// Return immediately
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Stop waiting after this time
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+}
+
+pub async fn run(ctx: &ClusterContext, args: HibernateArgs) -> Result<()> {
     let server = match args.server.name.as_deref() {
-        Some(name) => find::named(app, name).await?,
-        None => find::only(app, |server| server.phase() == Some(Phase::Running), "run").await?,
+        Some(name) => resolve::by_prefix(ctx, name).await?,
+        None => resolve::the_only(ctx, |server| server.phase() == Some(Phase::Running), "running servers").await?,
     };
     let name = server.name();
-    if let Some(failure) = find::not_reachable(&server) {
-        return Err(failure);
+    if let Some(error) = resolve::not_connectable(&server) {
+        return Err(error);
     }
-    if server.ephemeral() {
-        return Err(Failure::conflict(format!("{name} cannot sleep: its home is on the node and would be lost"))
-            .advise(format!("devctl delete {name} ends it; create with --home-claim NAME to be able to sleep.")));
+    if server.has_ephemeral_home() {
+        return Err(Error::conflict(format!(
+            "cannot hibernate server {name}: its home directory is ephemeral and would be lost"
+        ))
+        .with_hint(format!(
+            "delete it with `devctl delete {name}`; to be able to hibernate, create servers with `--home-claim NAME`"
+        )));
     }
     if server.phase() == Some(Phase::Hibernated) {
-        app.talk.say(format!("{name} sleeps already."));
-        return view::changed(&app.out, &server);
+        ctx.ui.info(format!("Server {name} is already hibernated"));
+        return print_server(&ctx.out, &server);
     }
-    let mut after =
-        app.backend.change(name, json!({"spec": {"desired": "Hibernated"}}), None, args.trial.dry_run).await?;
-    app.talk.step("asking to sleep");
-    if args.trial.dry_run {
-        app.talk.say(format!("Nothing was changed: {name} would be put to sleep."));
+    let patch = json!({"spec": {"desired": "Hibernated"}});
+    let mut after = ctx.client.patch(name, patch, None, args.dry_run.dry_run).await?;
+    ctx.ui.trace_step("requesting hibernation");
+    if args.dry_run.dry_run {
+        ctx.ui.info(format!("Server {name} would be hibernated (dry run)"));
     } else if args.no_wait {
-        app.talk.say(format!("{name} goes to sleep."));
+        ctx.ui.info(format!("Hibernating server {name}"));
     } else {
-        after = wait::until_asleep(app, name, args.timeout.into()).await?;
-        app.talk.say(format!("{name} sleeps; its home is kept and its time stands still. devctl ssh {name} wakes it."));
+        after = wait::until_hibernated(ctx, name, args.timeout.into()).await?;
+        ctx.ui.info(format!(
+            "Hibernated server {name}. Its home is kept and its lifetime is paused. Run `devctl ssh {name}` to wake it."
+        ));
     }
-    view::changed(&app.out, &after)
+    print_server(&ctx.out, &after)
 }

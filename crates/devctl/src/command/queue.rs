@@ -1,172 +1,208 @@
-//! `devctl queue`: who waits, where in the queue, for what and until when.
+//! `devctl queue`: pending servers with their position and expected start.
 
+mod all;
 mod calibration;
-mod everybody;
-mod watch;
 
+use std::time::Duration;
+
+use clap::Args;
 use jiff::Timestamp;
-use odc_api::queue::{Moved, Queue as FlavorQueue, QueueEntry};
 use odc_api::v1alpha1::Phase;
 use serde::Serialize;
 
-use crate::app::App;
-use crate::args::Queue;
-use crate::backend::Scope;
-use crate::failure::Result;
-use crate::find;
-use crate::glance::Glance;
-use crate::output::time::{about, clock, since, within};
+use crate::cli::shared::WatchArgs;
+use crate::client::Scope;
+use crate::clock;
+use crate::context::ClusterContext;
+use crate::error::Result;
+use crate::live_view::{self, Screen, Sources, View, Watched};
+use crate::model::queue::{QueueData, format_delay, merge_live};
+use crate::model::server::{DelayedStart, ServerSummary};
+use crate::output::duration::{format_bound, format_clock, format_estimate, format_since};
+use crate::output::json::ServerJson;
 use crate::output::{Column, Table};
-use crate::prospect::{self, freshen, heard, told};
-use crate::view::Server;
-use everybody::Row;
+use crate::resolve;
+use all::QueueRow;
 
-pub async fn run(app: &App, args: Queue) -> Result<()> {
+/// While servers are pending, the queue is fetched at least this often: expected starts change without watch events.
+const MAX_FETCH_INTERVAL: Duration = Duration::from_secs(30);
+
+#[derive(Args, Debug)]
+pub struct QueueArgs {
+    /// Show all pending servers; owners are visible to administrators only
+    #[arg(short, long)]
+    pub all: bool,
+    /// Show the accuracy of expected start times
+    #[arg(long, conflicts_with_all = ["all", "watch"])]
+    pub calibration: bool,
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
+
+pub async fn run(ctx: &ClusterContext, args: QueueArgs) -> Result<()> {
     if args.calibration {
-        return calibration::run(app).await;
+        return calibration::run(ctx).await;
     }
-    if args.watch {
-        return watch::run(app, args.all).await;
+    if args.watch.watch {
+        // The status of own servers follows the queue; with --all, the queue lengths of the flavors do.
+        let sources = Sources { servers: Some(Scope::Own), flavors: args.all };
+        let mut view = QueueView { ctx, all: args.all, is_empty: true, screen: Screen::default() };
+        return live_view::run(ctx, sources, &mut view).await;
     }
-    let (told, servers) = tokio::try_join!(Told::ask(app, args.all), find::all(app))?;
-    app.talk.step("asking the queue");
-    let page = Page::new(&told, &servers, args.all, Timestamp::now());
-    page.print(app)?;
-    if page.is_empty() && !app.out.structured() {
-        app.talk.say(page.nobody);
+    let (data, servers) = tokio::try_join!(fetch(ctx, args.all), resolve::list_own(ctx))?;
+    ctx.ui.trace_step("querying the queue");
+    let page = Page::new(&data, &servers, args.all, clock::now());
+    page.print(ctx)?;
+    if page.is_empty() && !ctx.out.structured() {
+        ctx.ui.info(page.empty_message);
     }
     Ok(())
 }
 
-/// What the queue said; nothing of what it could not be asked.
-#[derive(Default)]
-struct Told {
-    entries: Option<Vec<QueueEntry>>,
-    /// Of everybody, where their names may not be known.
-    queues: Option<Vec<FlavorQueue>>,
+async fn fetch(ctx: &ClusterContext, all: bool) -> Result<QueueData> {
+    if all { QueueData::fetch_all(ctx).await } else { QueueData::fetch_own(ctx).await }
 }
 
-impl Told {
-    async fn ask(app: &App, all: bool) -> Result<Self> {
-        if !all {
-            return Ok(Self { entries: told(app, app.backend.entries(Scope::Own)).await?, queues: None });
-        }
-        let (everybody, own, queues) = tokio::try_join!(
-            app.backend.entries(Scope::Everybody),
-            app.backend.entries(Scope::Own),
-            app.backend.queues()
-        )?;
-        // Whoever may not see everybody's servers sees them without names.
-        match everybody {
-            Ok(entries) => Ok(Self { entries: Some(entries), queues: None }),
-            Err(_) => Ok(Self { entries: heard(app, own), queues: heard(app, queues) }),
-        }
+struct QueueView<'a> {
+    ctx: &'a ClusterContext,
+    all: bool,
+    is_empty: bool,
+    screen: Screen,
+}
+
+impl View for QueueView<'_> {
+    type Data = QueueData;
+
+    async fn fetch(&self) -> Result<QueueData> {
+        fetch(self.ctx, self.all).await
+    }
+
+    fn render(&mut self, watched: &Watched, data: &QueueData) -> Result<()> {
+        let servers: Vec<ServerSummary> =
+            watched.servers.snapshot().into_iter().flat_map(|servers| servers.values().cloned()).collect();
+        let page = Page::new(data, &servers, self.all, clock::now());
+        self.is_empty = page.is_empty();
+        let out = &self.ctx.out;
+        let text = || if page.is_empty() { format!("{}\n", page.empty_message) } else { out.render(&page.table) };
+        self.screen.show(out, &page.data, || page.names(), text)
+    }
+
+    fn max_fetch_interval(&self) -> Option<Duration> {
+        (!self.is_empty).then_some(MAX_FETCH_INTERVAL)
     }
 }
 
-/// What is shown, in every form.
+/// The output in all formats.
 struct Page {
-    data: Data,
+    data: PageData,
     table: Table,
-    /// What is said where nobody waits.
-    nobody: &'static str,
+    empty_message: &'static str,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Data {
-    Own(Vec<Server>),
-    Everybody(Vec<Row>),
+enum PageData {
+    Own(Vec<ServerJson>),
+    All(Vec<QueueRow>),
 }
 
 impl Page {
-    fn new(told: &Told, servers: &[Glance], all: bool, now: Timestamp) -> Self {
+    fn new(data: &QueueData, servers: &[ServerSummary], all: bool, now: Timestamp) -> Self {
         if all {
-            let rows = everybody::rows(told, servers);
-            return Self { table: everybody::table(&rows, now), data: Data::Everybody(rows), nobody: "Nobody waits." };
+            let rows = all::rows(data, servers);
+            return Self {
+                table: all::table(&rows, now),
+                data: PageData::All(rows),
+                empty_message: "The queue is empty",
+            };
         }
-        let waiting = own(told, servers);
-        let data = Data::Own(waiting.iter().map(Server::from).collect());
-        Self { data, table: table(&waiting, now), nobody: "None of your servers waits." }
+        let pending = own_pending(data, servers);
+        let data = PageData::Own(pending.iter().map(ServerJson::from).collect());
+        Self { data, table: table(&pending, now), empty_message: "You have no servers in the queue" }
     }
 
     fn is_empty(&self) -> bool {
         match &self.data {
-            Data::Own(servers) => servers.is_empty(),
-            Data::Everybody(rows) => rows.is_empty(),
+            PageData::Own(servers) => servers.is_empty(),
+            PageData::All(rows) => rows.is_empty(),
         }
     }
 
-    fn print(&self, app: &App) -> Result<()> {
-        if self.is_empty() && !app.out.structured() {
+    fn names(&self) -> Vec<String> {
+        match &self.data {
+            PageData::Own(servers) => servers.iter().map(|server| server.name.clone()).collect(),
+            PageData::All(rows) => rows.iter().filter_map(|row| row.name.clone()).collect(),
+        }
+    }
+
+    fn print(&self, ctx: &ClusterContext) -> Result<()> {
+        if self.is_empty() && !ctx.out.structured() {
             return Ok(());
         }
-        let names = || match &self.data {
-            Data::Own(servers) => servers.iter().map(|server| server.name.clone()).collect(),
-            Data::Everybody(rows) => rows.iter().filter_map(|row| row.name.clone()).collect(),
-        };
-        app.out.show(&self.data, names, || self.table.clone())
+        ctx.out.show(&self.data, || self.names(), || self.table.clone())
     }
 }
 
-/// A person's servers that wait, as the queue sees them now. First those that compete, then bookings.
-fn own(told: &Told, servers: &[Glance]) -> Vec<Glance> {
-    let waits = |server: &&Glance| server.phase() == Some(Phase::Queued);
-    let mut waiting: Vec<Glance> = servers.iter().filter(waits).cloned().collect();
-    for server in &mut waiting {
-        freshen(server, told.entries.as_deref().unwrap_or_default());
+/// Returns the user's queued servers with live positions, bookings last.
+fn own_pending(data: &QueueData, servers: &[ServerSummary]) -> Vec<ServerSummary> {
+    let is_queued = |server: &&ServerSummary| server.phase() == Some(Phase::Queued);
+    let mut pending: Vec<ServerSummary> = servers.iter().filter(is_queued).cloned().collect();
+    for server in &mut pending {
+        merge_live(server, data.entries.as_deref().unwrap_or_default());
     }
-    waiting.sort_by_key(|server| (server.position().unwrap_or(i64::MAX), server.name().to_owned()));
-    waiting
+    pending.sort_by_key(|server| (server.position().unwrap_or(i64::MAX), server.name().to_owned()));
+    pending
 }
 
-fn table(waiting: &[Glance], now: Timestamp) -> Table {
+fn table(pending: &[ServerSummary], now: Timestamp) -> Table {
     let mut table = Table::new([
         Column::new("NAME"),
-        Column::new("PLACE"),
-        Column::new("FLAVOR").spare(6),
-        Column::new("GPUS").spare(7),
-        Column::new("STARTS").spare(1),
-        Column::new("9 OF 10").spare(5),
-        Column::new("WAITING").spare(3),
-        Column::new("FOR").spare(4).elastic(),
+        Column::new("POSITION"),
+        Column::new("FLAVOR").drop_priority(6),
+        Column::new("GPUS").drop_priority(7),
+        Column::new("STARTS").drop_priority(1),
+        Column::new("P90 START").drop_priority(5),
+        Column::new("WAITING").drop_priority(3),
+        Column::new("REASON").drop_priority(4).truncate(),
     ]);
-    for server in waiting {
+    for server in pending {
         let admission = server.status.admission.clone().unwrap_or_default();
         let gpus = server.spec.count.map(|count| count * server.nodes()).filter(|count| *count > 0);
-        let booked = server.booked(now);
-        let place =
-            if booked.is_some() { Some("booked".to_owned()) } else { admission.position.map(|at| at.to_string()) };
-        let eta = admission.eta.as_ref().map(|eta| (eta.p50.0.as_second(), eta.p90.0.as_second()));
-        let [starts, most] = starts(booked, eta, now);
+        let booked = server.booked_start(now);
+        let position = if booked.is_some() {
+            Some("booked".to_owned())
+        } else {
+            admission.position.map(|position| position.to_string())
+        };
+        let eta = admission.eta.as_ref().map(|eta| (eta.p50.0, eta.p90.0));
+        let [start, p90] = format_start(booked, eta, now);
         table.row([
             server.name().into(),
-            place.unwrap_or_default().into(),
+            position.unwrap_or_default().into(),
             server.flavor().unwrap_or_default().into(),
             gpus.map(|count| count.to_string()).unwrap_or_default().into(),
-            starts.into(),
-            most.into(),
-            admission.queued_at.map(|time| since(time.0, now)).unwrap_or_default().into(),
-            why(admission.message.as_deref(), admission.moved.as_ref(), now).into(),
+            start.into(),
+            p90.into(),
+            admission.queued_at.map(|time| format_since(time.0, now)).unwrap_or_default().into(),
+            format_reason(admission.message.as_deref(), admission.delayed.as_ref(), now).into(),
         ]);
     }
     table
 }
 
-/// What it waits for, and why it waits longer than was said.
-fn why(message: Option<&str>, moved: Option<&Moved>, now: Timestamp) -> String {
-    let moved = moved.map(|moved| prospect::moved(moved, now));
-    message.map(str::to_owned).into_iter().chain(moved).collect::<Vec<_>>().join(" ")
+/// Returns why a server is queued and why its start was delayed.
+fn format_reason(message: Option<&str>, delay: Option<&DelayedStart>, now: Timestamp) -> String {
+    let delay = delay.map(|delay| format_delay(delay, now));
+    message.map(str::to_owned).into_iter().chain(delay).collect::<Vec<_>>().join(" ")
 }
 
-/// When half and when nine of ten such waits end, or the time that was booked.
-fn starts(booked: Option<Timestamp>, eta: Option<(i64, i64)>, now: Timestamp) -> [String; 2] {
+/// Returns the text of the 50th and 90th percentile, or the start time of a booking.
+fn format_start(booked: Option<Timestamp>, eta: Option<(Timestamp, Timestamp)>, now: Timestamp) -> [String; 2] {
     match (booked, eta) {
-        (Some(at), _) => [clock(at, now), String::new()],
+        (Some(start), _) => [format_clock(start, now), String::new()],
         (None, None) => [String::new(), String::new()],
-        (None, Some((half, most))) => {
-            let left = |second: i64| second - now.as_second();
-            [format!("in {}", about(left(half))), format!("within {}", within(left(most)))]
+        (None, Some((p50, p90))) => {
+            [format!("in {}", format_estimate(p50, now)), format!("within {}", format_bound(p90, now))]
         }
     }
 }

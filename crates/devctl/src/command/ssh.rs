@@ -1,154 +1,193 @@
-//! `devctl ssh`: a shell in a server, a command there, or the connection itself.
+//! `devctl ssh`: a shell or command in a server, or the ProxyCommand of OpenSSH.
 
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use tokio::process::Command;
 
-use crate::app::App;
-use crate::args::Ssh;
-use crate::backend::Pipe;
-use crate::failure::{Failure, Kind, Result, chain};
-use crate::find;
-use crate::output::harmless;
-use crate::pick;
-use crate::remote;
-use crate::ssh::arrive::{Arrived, Patience, reach};
+use crate::cli::shared::{ServerArg, TimeoutArgs, WakeOption};
+use crate::client::Connection;
+use crate::context::ClusterContext;
+use crate::error::{Error, Kind, Result, format_chain};
+use crate::output::sanitize;
+use crate::prompt;
+use crate::resolve;
+use crate::shell;
+use crate::ssh::connect::{ReadyServer, WaitOptions, wait_ready};
 use crate::ssh::host::{Host, SUFFIX};
-use crate::ssh::route::{Wishes, route};
-use crate::ssh::{client, quote, stdio};
+use crate::ssh::options::{SshOptions, SshOverrides};
+use crate::ssh::{process, proxy, remote};
 
-/// An agent that has just died is back before that.
-const RESTART: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(200);
-/// Whoever is not let in knows before that.
-const LOGIN: Duration = Duration::from_secs(30);
+/// How long to retry while the agent restarts.
+const BANNER_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// A session that ends with 255 within this time failed to authenticate or connect.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub async fn run(app: &App, args: Ssh) -> Result<()> {
-    let patience = Patience { no_wake: args.sleeping.no_wake, limit: args.timeout.map(Into::into) };
+#[derive(Args, Clone, Debug, Default)]
+pub struct SshArgs {
+    #[command(flatten)]
+    pub server: ServerArg,
+    /// Act as an OpenSSH ProxyCommand: connect stdin and stdout to the server
+    #[arg(long, requires = "name", conflicts_with_all = ["command", "dry_run"])]
+    pub stdio: bool,
+    /// Node of a multi-node server, starting at 0 [default: prompt, or 0]
+    #[arg(long, value_name = "N")]
+    pub node: Option<u32>,
+    /// Private key [default: your own, or the one devctl created]
+    #[arg(short, long, value_name = "FILE", env = "DEVCTL_IDENTITY", hide_env = true)]
+    pub identity: Option<PathBuf>,
+    /// Forward the SSH agent
+    #[arg(short = 'A', long, overrides_with = "no_forward_agent")]
+    pub forward_agent: bool,
+    /// Do not forward the SSH agent (overrides the config file)
+    #[arg(long)]
+    pub no_forward_agent: bool,
+    /// Option for ssh, such as Compression=no; may be repeated
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    pub options: Vec<String>,
+    #[command(flatten)]
+    pub wake: WakeOption,
+    #[command(flatten)]
+    pub timeout: TimeoutArgs,
+    /// Print the ssh command without running it
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Command to run instead of a shell
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+pub async fn run(ctx: &ClusterContext, args: SshArgs) -> Result<()> {
+    let options = WaitOptions { no_wake: args.wake.no_wake, timeout: args.timeout.timeout.map(Into::into) };
     if args.stdio {
-        return be_the_connection(app, &args, patience).await;
+        return run_proxy(ctx, &args, options).await;
     }
-    let server = find::server(app, args.server.name.as_deref()).await?;
-    // Nobody is asked for the sake of a server that cannot be entered.
-    if let Some(failure) = find::not_reachable(&server) {
-        return Err(failure);
+    let server = resolve::resolve(ctx, args.server.name.as_deref()).await?;
+    // Check before prompting for a node.
+    if let Some(error) = resolve::not_connectable(&server) {
+        return Err(error);
     }
     let node = match args.node {
         Some(node) => node,
-        // Whoever wants a shell and sees the question; a command for a gang is for its first node.
-        None if server.nodes() > 1 && args.command.is_empty() && app.talk.can_ask() && !app.talk.yes() => {
-            pick::node(&server)?
+        // Prompt for shells only; commands run on the first node.
+        None if server.nodes() > 1 && args.command.is_empty() && ctx.ui.is_interactive() && !ctx.ui.yes() => {
+            prompt::node(&server)?
         }
         None => 0,
     };
-    let there = reach(app, server, node, patience).await?;
+    let ready = wait_ready(ctx, server, node, options).await?;
     let mut options = args.options.iter().map(|option| format!("-o{option}")).collect::<Vec<_>>();
-    // A terminal for a command too, where there is one: people start editors and debuggers this way.
-    let terminal = !args.command.is_empty() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    options.extend(terminal.then(|| "-t".to_owned()));
-    let wishes = Wishes {
+    // Allocate a terminal for commands as well, so that editors and debuggers work.
+    let tty = !args.command.is_empty() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    options.extend(tty.then(|| "-t".to_owned()));
+    let overrides = SshOverrides {
         identity: args.identity.clone(),
         forward_agent: if args.forward_agent { Some(true) } else { args.no_forward_agent.then_some(false) },
     };
-    let line = (!args.command.is_empty()).then(|| args.command.join(" "));
-    let visit = Visit { options, wishes, line };
+    let command_line = (!args.command.is_empty()).then(|| args.command.join(" "));
+    let invocation = SshInvocation { options, overrides, command_line };
     if args.dry_run {
-        let command = visit.command(app, &there)?;
+        let command = invocation.command(ctx, &ready)?;
         let words: Vec<String> = std::iter::once(command.as_std().get_program())
             .chain(command.as_std().get_args())
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
-        return app.out.print(&format!("{}\n", quote::words(words.iter().map(String::as_str))));
+        return ctx.out.print(&format!("{}\n", shell::join(words.iter().map(String::as_str))));
     }
-    visit.pay(app, &there).await
+    invocation.run(ctx, &ready).await
 }
 
-/// One run of OpenSSH with our standard streams.
+/// One run of ssh with the standard streams of devctl.
 #[derive(Debug, Default)]
-pub struct Visit {
+pub struct SshInvocation {
     pub options: Vec<String>,
-    pub wishes: Wishes,
-    /// For the shell there; a login shell if there is none.
-    pub line: Option<String>,
+    pub overrides: SshOverrides,
+    /// The command line for the remote shell; a login shell if there is none.
+    pub command_line: Option<String>,
 }
 
-impl Visit {
-    /// Ends with what the command there ended with.
-    pub async fn pay(&self, app: &App, there: &Arrived) -> Result<()> {
-        let code = self.code(app, there).await?;
-        if code == 0 { Ok(()) } else { Err(Failure::remote(code)) }
+impl SshInvocation {
+    /// Runs ssh and passes on the exit status of the remote command.
+    pub async fn run(&self, ctx: &ClusterContext, ready: &ReadyServer) -> Result<()> {
+        let code = self.exit_code(ctx, ready).await?;
+        if code == 0 { Ok(()) } else { Err(Error::remote(code)) }
     }
 
-    /// The code of the command there. A failure is one of the connection.
-    pub async fn code(&self, app: &App, there: &Arrived) -> Result<u8> {
-        let begun = Instant::now();
-        let code = client::code(client::run(self.command(app, there)?).await?);
-        // OpenSSH's own: there was no connection, or one that has lasted broke, or the command ended so.
+    /// Returns the exit status of the remote command. Fails if there was no connection.
+    pub async fn exit_code(&self, ctx: &ClusterContext, ready: &ReadyServer) -> Result<u8> {
+        let started = Instant::now();
+        let code = process::exit_code(process::run(self.command(ctx, ready)?).await?);
+        // 255 may also be the status of the remote command or of a lost connection.
         if code == 255
-            && begun.elapsed() < LOGIN
-            && let Some(failure) = remote::why_not(app, there).await
+            && started.elapsed() < LOGIN_TIMEOUT
+            && let Some(error) = remote::diagnose(ctx, ready).await
         {
-            return Err(failure);
+            return Err(error);
         }
         Ok(code)
     }
 
-    fn command(&self, app: &App, there: &Arrived) -> Result<Command> {
-        let alias = there.host.alias();
-        there.pin(&alias)?;
-        let route = route(&app.global, &app.settings, app.place(), &self.wishes)?;
-        let shared = there.server.metadata.uid.as_ref().map(|uid| format!("{uid}.{}", there.host.node));
+    fn command(&self, ctx: &ClusterContext, ready: &ReadyServer) -> Result<Command> {
+        let alias = ready.host.alias();
+        ready.pin_host_key(&alias)?;
+        let options = SshOptions::new(&ctx.global, &ctx.settings, ctx.target(), &self.overrides)?;
+        let control_name = ready.server.metadata.uid.as_ref().map(|uid| format!("{uid}.{}", ready.host.node));
         let mut command = Command::new("ssh");
-        // What was said for this once comes first: OpenSSH takes the first value of each option.
-        command.args(&self.options).args(route.options(shared.as_deref())).args(["-l", app.login()]);
-        command.arg("--").arg(alias).args(&self.line);
+        // The user's options precede the others: OpenSSH uses the first value of each option.
+        command.args(&self.options).args(options.flags(control_name.as_deref())).args(["-l", ctx.login_name()]);
+        command.arg("--").arg(alias).args(&self.command_line);
         Ok(command)
     }
 }
 
-/// `--stdio`: whatever goes wrong must reach a person through whoever called us.
-async fn be_the_connection(app: &App, args: &Ssh, patience: Patience) -> Result<()> {
+/// Runs the ProxyCommand. Errors must reach the user through OpenSSH.
+async fn run_proxy(ctx: &ClusterContext, args: &SshArgs, options: WaitOptions) -> Result<()> {
     let typed = args.server.name.as_deref().unwrap_or_default();
-    let outcome = connection(app, typed, args.node.unwrap_or(0), patience).await;
-    if let Err(failure) = &outcome
-        && failure.kind != Kind::ClosedPipe
+    let result = proxy(ctx, typed, args.node.unwrap_or(0), options).await;
+    if let Err(error) = &result
+        && error.kind != Kind::ClosedPipe
     {
-        // Standard error is told in any case, by whoever called this.
-        let _ = stdio::refuse(&harmless(&failure.to_string())).await;
+        // `main` prints the error on standard error in any case.
+        let _ = proxy::send_disconnect(&sanitize(&error.to_string())).await;
     }
-    outcome
+    result
 }
 
-async fn connection(app: &App, typed: &str, node: u32, patience: Patience) -> Result<()> {
-    let host = Host::parse(typed).map_err(|error| Failure::usage(error.to_string()))?;
+async fn proxy(ctx: &ClusterContext, typed: &str, node: u32, options: WaitOptions) -> Result<()> {
+    let host = Host::parse(typed).map_err(|error| Error::usage(error.to_string()))?;
     let node = if host.node > 0 { host.node } else { node };
-    let aloud = stdio::Aloud::begin();
-    let there = reach(app, find::whole(app, &host.server).await?, node, patience).await?;
-    drop(aloud);
-    // OpenSSH looks the key up by what was typed to it, and only after we have begun to send.
-    there.pin(&if typed.ends_with(SUFFIX) { typed.to_owned() } else { there.host.alias() })?;
-    let (pipe, greeting) = greeted(app, &there).await?;
-    let ended = stdio::carry(pipe, &greeting).await;
-    ended.map(drop).map_err(|error| {
-        Failure::failed(format!("the connection to {} broke: {}", there.server.name(), chain(&error)))
-            .advise("Connect again; what runs in tmux has gone on.")
+    let stderr = proxy::TtyStderr::redirect();
+    let ready = wait_ready(ctx, resolve::exact(ctx, &host.server).await?, node, options).await?;
+    drop(stderr);
+    // OpenSSH looks up the key by the host as typed, after it receives the banner.
+    ready.pin_host_key(&if typed.ends_with(SUFFIX) { typed.to_owned() } else { ready.host.alias() })?;
+    let (connection, banner) = connect_with_banner(ctx, &ready).await?;
+    let result = proxy::relay(connection, &banner).await;
+    result.map(drop).map_err(|error| {
+        Error::failed(format!("lost the connection to server {}: {}", ready.server.name(), format_chain(&error)))
+            .with_hint("connect again; processes in tmux are still running")
     })
 }
 
-/// A connection on which the server has said its first words.
-async fn greeted(app: &App, there: &Arrived) -> Result<(Box<dyn Pipe>, Vec<u8>)> {
+/// Connects and waits for the version banner, retrying while the agent restarts.
+async fn connect_with_banner(ctx: &ClusterContext, ready: &ReadyServer) -> Result<(Box<dyn Connection>, Vec<u8>)> {
     let started = Instant::now();
     loop {
-        let mut pipe = app.backend.connect(&there.pod, odc_api::port::AGENT).await?;
-        let greeting = tokio::time::timeout(RESTART, stdio::greeting(&mut pipe)).await;
-        match greeting.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
-            Ok(greeting) => return Ok((pipe, greeting)),
-            Err(_) if started.elapsed() < RESTART => tokio::time::sleep(PAUSE).await,
+        let mut connection = ctx.client.connect(&ready.pod, odc_api::port::AGENT).await?;
+        let banner = tokio::time::timeout(BANNER_TIMEOUT, proxy::read_version_banner(&mut connection)).await;
+        match banner.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+            Ok(banner) => return Ok((connection, banner)),
+            Err(_) if started.elapsed() < BANNER_TIMEOUT => tokio::time::sleep(RETRY_INTERVAL).await,
             Err(error) => {
-                let name = there.server.name();
-                return Err(Failure::failed(format!("{name} runs and does not answer: {}", chain(&error)))
-                    .advise(format!("devctl debug {name} --logs says more.")));
+                let name = ready.server.name();
+                return Err(Error::failed(format!(
+                    "server {name} is running but its SSH port does not respond: {}",
+                    format_chain(&error)
+                ))
+                .with_hint(format!("run `devctl debug {name} --logs` for details")));
             }
         }
     }

@@ -1,168 +1,210 @@
-//! `devctl submit`: a command on a server of its own. Reserve, copy there, run, copy back, give back; ends with what the
-//! command ended with.
+//! `devctl submit`: creates a server, copies a directory there, runs a command, copies the results back and deletes the
+//! server. Exits with the status of the command.
 
 mod sync;
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use odc_api::duration::Duration;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::ssh::Visit;
-use crate::app::App;
-use crate::args::Submit;
-use crate::failure::{Failure, Kind, Result};
-use crate::glance::Glance;
-use crate::reserve;
-use crate::ssh::arrive::{Patience, arrive};
-use crate::ssh::quote;
-use crate::ssh::route::Wishes;
-use crate::wait::{self, Interrupt};
+use super::ssh::SshInvocation;
+use crate::cli::shared::DryRunArgs;
+use crate::context::ClusterContext;
+use crate::error::{Error, Kind, Result};
+use crate::model::server::ServerSummary;
+use crate::request;
+use crate::request::args::RequestArgs;
+use crate::shell;
+use crate::signals::{Signal, Signals};
+use crate::ssh::connect::{WaitOptions, resolve_ready};
+use crate::ssh::options::SshOverrides;
+use crate::wait::{self, OnInterrupt};
 use sync::Sync;
 
-/// How long a job may run of which nobody said how long.
-const USUAL: Duration = Duration::hours(1);
+const DEFAULT_LIFETIME: Duration = Duration::hours(1);
 
-pub async fn run(app: &App, mut args: Submit) -> Result<()> {
+#[derive(Args, Debug)]
+pub struct SubmitArgs {
+    #[command(flatten)]
+    pub request: RequestArgs,
+    /// Server name [default: two generated words]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Directory to copy to the server, run the command in and copy back
+    #[arg(long, alias = "runtime", value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Do not copy the directory to the server
+    #[arg(long)]
+    pub no_push: bool,
+    /// Do not copy the results back
+    #[arg(long)]
+    pub no_pull: bool,
+    /// Files to exclude in both directions, as an rsync pattern; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<String>,
+    /// Keep the server after the command has finished
+    #[arg(long, alias = "keep-alive")]
+    pub keep: bool,
+    /// Time to wait for the server
+    #[arg(long, value_name = "DURATION", default_value = "24h")]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+    /// Command, run by a login shell on the first node
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    pub command: Vec<String>,
+}
+
+pub async fn run(ctx: &ClusterContext, mut args: SubmitArgs) -> Result<()> {
     let directory = directory(&args)?;
-    let said = args.request.time.is_some() || args.request.hours.is_some() || app.settings.create()?.lifetime.is_some();
-    if !said {
-        args.request.time = Some(USUAL);
+    if args.request.requested_lifetime().is_none() && ctx.settings.create()?.lifetime.is_none() {
+        args.request.lifetime = Some(DEFAULT_LIFETIME);
     }
-    let wanted = reserve::prepare(app, args.name.as_deref(), &args.request, &[]).await?;
-    if args.dry_run {
-        return reserve::dry_run(app, &wanted).await;
+    let keys = request::public_keys(ctx, &args.request).await?;
+    let server = request::build(ctx, args.name.as_deref(), &args.request, keys, &[]).await?;
+    if args.dry_run.dry_run {
+        return request::dry_run(ctx, &server).await;
     }
-    let server = reserve::create(app, &wanted).await?;
-    let ended = unless_interrupted(job(app, &args, &directory, server.name())).await?;
-    // Ctrl-\ while waiting means that it should go on, as with create.
-    let left = matches!(&ended, Ended::ByItself(Err(failure)) if failure.kind == Kind::Interrupted);
-    let kept = matches!(&ended, Ended::ByItself(Ok(done)) if done.is_missing());
-    let given_back = if left || kept { Ok(()) } else { give_back(app, &args, &server).await };
-    match ended {
-        Ended::ByItself(Ok(done)) => {
-            if kept {
-                let (name, there) = (server.name(), &done.there);
-                app.talk.say(format!(
-                    "{name} is kept, since what the command made may be only there: devctl cp {name}:{there} . \
-                     fetches it, devctl delete {name} gives the server back."
+    let server = request::create(ctx, &server).await?;
+    let outcome = unless_interrupted(job(ctx, &args, &directory, server.name())).await?;
+    // Ctrl-\ while waiting keeps the server, as with `create`.
+    let detached = matches!(&outcome, Outcome::Finished(Err(error)) if error.kind == Kind::Interrupted);
+    let incomplete = matches!(&outcome, Outcome::Finished(Ok(job)) if job.is_incomplete());
+    let deleted = if detached || incomplete { Ok(()) } else { delete_server(ctx, &args, &server).await };
+    match outcome {
+        Outcome::Finished(Ok(job)) => {
+            if incomplete {
+                let (name, remote_dir) = (server.name(), &job.remote_dir);
+                ctx.ui.warn(format!(
+                    "keeping server {name}: its results may not have been copied. Fetch them with \
+                     `devctl cp {name}:{remote_dir} .`, then run `devctl delete {name}`."
                 ));
             }
-            // The command's own end matters more than what became of its files.
-            match (done.code, done.pulled) {
-                (0, pulled) => pulled.and(given_back),
+            // The status of the command takes precedence over errors of copying.
+            match (job.exit_code, job.pulled) {
+                (0, pulled) => pulled.and(deleted),
                 (code, pulled) => {
-                    if let Err(failure) = pulled {
-                        app.talk.say(format!("warning: {failure}"));
+                    if let Err(error) = pulled {
+                        ctx.ui.warn(error.to_string());
                     }
-                    Err(Failure::remote(code))
+                    Err(Error::remote(code))
                 }
             }
         }
-        Ended::ByItself(Err(failure)) | Ended::Interrupted(failure) => Err(failure),
+        Outcome::Finished(Err(error)) | Outcome::Interrupted(error) => Err(error),
     }
 }
 
-/// A command that ran.
-struct Done {
-    code: u8,
-    /// What became of its files.
+/// A job whose command ran.
+struct FinishedJob {
+    exit_code: u8,
+    /// The result of copying back.
     pulled: Result<()>,
-    /// Where they are there.
-    there: String,
+    remote_dir: String,
 }
 
-impl Done {
-    /// Whether what it made may be only in the server: OpenSSH ends with 255 when a connection breaks.
-    fn is_missing(&self) -> bool {
-        self.code == 255 || self.pulled.is_err()
+impl FinishedJob {
+    /// Reports whether results may exist only in the server. OpenSSH exits with 255 after a lost connection.
+    fn is_incomplete(&self) -> bool {
+        self.exit_code == 255 || self.pulled.is_err()
     }
 }
 
-/// What became of the job.
-enum Ended {
-    ByItself(Result<Done>),
-    Interrupted(Failure),
+enum Outcome {
+    Finished(Result<FinishedJob>),
+    Interrupted(Error),
 }
 
-/// Everything between having a name and giving it back.
-async fn job(app: &App, args: &Submit, directory: &Path, name: &str) -> Result<Done> {
-    let ready = wait::until_ready(app, name, Interrupt::Leaves, Some(args.timeout.into())).await;
-    ready.map_err(|failure| if args.keep { failure } else { of_a_job(failure, name) })?;
-    let there = arrive(app, Some(name), 0, Patience { no_wake: true, limit: None }).await?;
-    let sync = Sync::new(app, &there, directory, &args.exclude).await?;
+/// Runs the job on a server that was created.
+async fn job(ctx: &ClusterContext, args: &SubmitArgs, directory: &Path, name: &str) -> Result<FinishedJob> {
+    let ready = wait::until_ready(ctx, name, OnInterrupt::Detach, Some(args.timeout.into())).await;
+    ready.map_err(|error| if args.keep { error } else { job_error(error, name) })?;
+    let ready = resolve_ready(ctx, Some(name), 0, WaitOptions { no_wake: true, timeout: None }).await?;
+    let sync = Sync::new(ctx, &ready, directory, &args.exclude).await?;
     if !args.no_push {
-        app.talk.say(format!("Copying {} to {name}", directory.display()));
+        ctx.ui.info(format!("Copying {} to {name}", directory.display()));
         sync.push().await?;
     }
-    app.talk.step("copying there");
-    app.talk.say(format!("Running on {name}: {}", quote::line(&args.command)));
-    let code = visit(&sync, args).code(app, &there).await?;
-    app.talk.step("running");
+    ctx.ui.trace_step("copying to the server");
+    ctx.ui.info(format!("Running on {name}: {}", shell::command_line(&args.command)));
+    let exit_code = ssh_invocation(&sync, args).exit_code(ctx, &ready).await?;
+    ctx.ui.trace_step("running the command");
     let mut pulled = Ok(());
     if !args.no_pull {
-        app.talk.say(format!("Copying back to {}", directory.display()));
+        ctx.ui.info(format!("Copying results to {}", directory.display()));
         pulled = sync.pull().await;
-        app.talk.step("copying back");
+        ctx.ui.trace_step("copying from the server");
     }
-    Ok(Done { code, pulled, there: sync.there().to_owned() })
+    Ok(FinishedJob { exit_code, pulled, remote_dir: sync.remote().to_owned() })
 }
 
-/// A server that did not come is given back, so what is said to whoever waits for one of their own is not true here.
-fn of_a_job(failure: Failure, name: &str) -> Failure {
-    match failure.kind {
-        Kind::Timeout => failure.advise("It is given back. --timeout waits longer, devctl avail shows what is free."),
+/// Adapts the hint: the server of a failed job is deleted.
+fn job_error(error: Error, name: &str) -> Error {
+    match error.kind {
+        Kind::Timeout => error.with_hint(
+            "the server is being deleted; wait longer with `--timeout`, or run `devctl avail` to see what is free",
+        ),
         Kind::Failed | Kind::Conflict => {
-            failure.advise(format!("devctl debug {name} says more; devctl submit tries again."))
+            error.with_hint(format!("run `devctl debug {name}` for details, or `devctl submit` to try again"))
         }
-        _ => failure,
+        _ => error,
     }
 }
 
-/// In a login shell, as people have it when they come in by hand.
-fn visit(sync: &Sync, args: &Submit) -> Visit {
-    let script = quote::line(&args.command);
-    let line = format!("cd {} && exec \"${{SHELL:-/bin/sh}}\" -lc {}", quote::word(sync.there()), quote::word(&script));
-    Visit { options: vec!["-T".to_owned()], wishes: Wishes::default(), line: Some(line) }
+/// Runs the command in a login shell, so that it has the same environment as in a session.
+fn ssh_invocation(sync: &Sync, args: &SubmitArgs) -> SshInvocation {
+    let script = shell::command_line(&args.command);
+    let line =
+        format!("cd {} && exec \"${{SHELL:-/bin/sh}}\" -lc {}", shell::quote(sync.remote()), shell::quote(&script));
+    SshInvocation { options: vec!["-T".to_owned()], overrides: SshOverrides::default(), command_line: Some(line) }
 }
 
-/// The server goes, unless it is to be kept.
-async fn give_back(app: &App, args: &Submit, server: &Glance) -> Result<()> {
+/// Deletes the server unless `--keep` is given.
+async fn delete_server(ctx: &ClusterContext, args: &SubmitArgs, server: &ServerSummary) -> Result<()> {
     let name = server.name();
     if args.keep {
-        app.talk.say(format!("{name} goes on. devctl ssh {name} gets you in, devctl delete {name} ends it."));
+        ctx.ui.info(format!(
+            "Kept server {name}. Connect with `devctl ssh {name}`, delete it with `devctl delete {name}`."
+        ));
         return Ok(());
     }
-    let ended = app.backend.change(name, json!({"spec": {"desired": "Ended"}}), None, false).await;
-    ended.map_err(|failure| {
-        let failure = failure.while_doing(format!("{name} could not be given back"));
-        failure.advise(format!("End it by hand: devctl delete {name}"))
+    let stopped = ctx.client.patch(name, json!({"spec": {"desired": "Ended"}}), None, false).await;
+    stopped.map_err(|error| {
+        let error = error.context(format!("could not delete server {name}"));
+        error.with_hint(format!("run `devctl delete {name}`"))
     })?;
-    app.talk.say(format!("{name} was given back"));
+    ctx.ui.info(format!("Stopping server {name}"));
     Ok(())
 }
 
-/// Whoever is interrupted still gives back what they took.
-async fn unless_interrupted(job: impl Future<Output = Result<Done>>) -> Result<Ended> {
-    let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be watched: {error}")));
-    let (mut interrupt, mut terminate, mut hang_up) =
-        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
+/// Stops the job at a signal, so that the server can be deleted.
+async fn unless_interrupted(job: impl Future<Output = Result<FinishedJob>>) -> Result<Outcome> {
+    let mut signals = Signals::new()?;
+    let interrupted = async {
+        loop {
+            match signals.recv().await {
+                Signal::Interrupt => return Error::interrupted("interrupted"),
+                signal @ (Signal::Terminate | Signal::Hangup) => return Error::remote(128 + signal.number()),
+                // Handled while waiting for the server.
+                Signal::Quit => {}
+            }
+        }
+    };
     Ok(tokio::select! {
-        // A child that the terminal interrupted with us ends in this very moment too.
+        // The terminal interrupts a child process at the same time, which ends the job as well.
         biased;
-        _ = interrupt.recv() => Ended::Interrupted(Failure::interrupted("interrupted")),
-        _ = terminate.recv() => Ended::Interrupted(Failure::remote(128 + 15)),
-        _ = hang_up.recv() => Ended::Interrupted(Failure::remote(128 + 1)),
-        outcome = job => Ended::ByItself(outcome),
+        error = interrupted => Outcome::Interrupted(error),
+        result = job => Outcome::Finished(result),
     })
 }
 
-fn directory(args: &Submit) -> Result<PathBuf> {
-    let wrong = |error: &dyn std::fmt::Display| {
-        Failure::usage(format!("{} cannot be copied: {error}", args.dir.display()))
-            .advise("Name a directory with --dir, or copy nothing: --no-push --no-pull.")
+fn directory(args: &SubmitArgs) -> Result<PathBuf> {
+    let invalid = |error: &dyn std::fmt::Display| {
+        Error::usage(format!("cannot copy {}: {error}", args.dir.display()))
+            .with_hint("choose a directory with `--dir`, or copy nothing with `--no-push --no-pull`")
     };
-    let directory = args.dir.canonicalize().map_err(|error| wrong(&error))?;
-    if directory.is_dir() { Ok(directory) } else { Err(wrong(&"it is no directory")) }
+    let directory = args.dir.canonicalize().map_err(|error| invalid(&error))?;
+    if directory.is_dir() { Ok(directory) } else { Err(invalid(&"not a directory")) }
 }

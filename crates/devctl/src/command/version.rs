@@ -2,27 +2,26 @@
 
 use serde::Serialize;
 
-use crate::app::Desk;
-use crate::args::Format;
-use crate::failure::Result;
+use crate::cli::Format;
+use crate::context::LocalContext;
+use crate::error::Result;
 use crate::version;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Version {
-    #[serde(rename = "version")]
-    number: &'static str,
+struct VersionJson {
+    version: &'static str,
     commit: &'static str,
-    /// The API it speaks.
+    /// The API version that devctl uses.
     api: String,
 }
 
-pub fn run(desk: &Desk) -> Result<()> {
+pub fn run(ctx: &LocalContext) -> Result<()> {
     let api = format!("{}/v1alpha1", odc_api::GROUP);
-    match desk.out.format {
-        Format::Json => desk.out.json(&Version { number: version::NUMBER, commit: version::COMMIT, api }),
-        Format::Yaml => desk.out.yaml(&Version { number: version::NUMBER, commit: version::COMMIT, api }),
-        Format::Name => desk.out.print(&format!("{}\n", version::NUMBER)),
-        Format::Table | Format::Wide => desk.out.print(&format!("devctl {}, {api}\n", version::LONG)),
+    match ctx.out.format {
+        Format::Json => ctx.out.json(&VersionJson { version: version::NUMBER, commit: version::COMMIT, api }),
+        Format::Yaml => ctx.out.yaml(&VersionJson { version: version::NUMBER, commit: version::COMMIT, api }),
+        Format::Name => ctx.out.print(&format!("{}\n", version::NUMBER)),
+        Format::Table | Format::Wide => ctx.out.print(&format!("devctl {}, {api}\n", version::LONG)),
     }
 }

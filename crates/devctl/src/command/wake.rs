@@ -1,53 +1,68 @@
 //! `devctl wake`.
 
-use jiff::Timestamp;
+use clap::Args;
 use odc_api::v1alpha1::Phase;
 
-use super::show::activity;
-use crate::app::App;
-use crate::args::Wake;
-use crate::failure::Result;
-use crate::find;
-use crate::glance::Glance;
-use crate::panel;
-use crate::view;
-use crate::wait::{self, Interrupt};
-use crate::waking::{Waking, new_id, waking};
+use super::show::{details, fetch_activity};
+use crate::cli::shared::{DryRunArgs, TimeoutArgs};
+use crate::clock;
+use crate::context::ClusterContext;
+use crate::error::Result;
+use crate::model::server::ServerSummary;
+use crate::model::wake::{WakeAction, new_id, wake_action};
+use crate::output::json::print_server;
+use crate::resolve;
+use crate::wait::{self, OnInterrupt};
 
-pub async fn run(app: &App, args: Wake) -> Result<()> {
-    let sleeps = |server: &Glance| matches!(server.phase(), Some(Phase::Hibernated | Phase::Hibernating));
+#[derive(Args, Debug)]
+pub struct WakeArgs {
+    /// Server name or unique prefix [default: your only hibernated server]
+    #[arg(value_name = "NAME", add = clap_complete::ArgValueCompleter::new(crate::completion::server))]
+    pub name: Option<String>,
+    /// Return immediately
+    #[arg(long)]
+    pub no_wait: bool,
+    #[command(flatten)]
+    pub timeout: TimeoutArgs,
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+}
+
+pub async fn run(ctx: &ClusterContext, args: WakeArgs) -> Result<()> {
+    let hibernated = |server: &ServerSummary| matches!(server.phase(), Some(Phase::Hibernated | Phase::Hibernating));
     let server = match args.name.as_deref() {
-        Some(name) => find::named(app, name).await?,
-        None => find::only(app, sleeps, "sleep").await?,
+        Some(name) => resolve::by_prefix(ctx, name).await?,
+        None => resolve::the_only(ctx, hibernated, "hibernated servers").await?,
     };
     let name = server.name();
-    if let Some(failure) = find::not_reachable(&server) {
-        return Err(failure);
+    if let Some(error) = resolve::not_connectable(&server) {
+        return Err(error);
     }
-    let after = match waking(&server, &new_id()) {
-        Waking::Awake => {
-            app.talk.say(format!("{name} does not sleep; it is {}.", server.phase_word()));
-            return view::changed(&app.out, &server);
+    let after = match wake_action(&server, &new_id()) {
+        WakeAction::NotNeeded => {
+            ctx.ui.info(format!("Server {name} is not hibernated (phase: {})", server.phase_str()));
+            return print_server(&ctx.out, &server);
         }
-        Waking::UnderWay => server.clone(),
-        Waking::By(patch) => {
-            let after = app.backend.change(name, patch, None, args.trial.dry_run).await?;
-            app.talk.step("asking to wake");
+        WakeAction::InProgress => server.clone(),
+        WakeAction::Patch(patch) => {
+            let after = ctx.client.patch(name, patch, None, args.dry_run.dry_run).await?;
+            ctx.ui.trace_step("requesting the wake");
             after
         }
     };
-    if args.trial.dry_run {
-        app.talk.say(format!("Nothing was changed: {name} would be woken."));
-        return view::changed(&app.out, &after);
+    if args.dry_run.dry_run {
+        ctx.ui.info(format!("Server {name} would be woken (dry run)"));
+        return print_server(&ctx.out, &after);
     }
     if args.no_wait {
-        app.talk.say(format!("{name} wakes. devctl ssh {name} waits for it and goes in."));
-        return view::changed(&app.out, &after);
+        ctx.ui.info(format!("Waking server {name}. Run `devctl ssh {name}` to connect when it is ready."));
+        return print_server(&ctx.out, &after);
     }
-    let ready = wait::until_ready(app, name, Interrupt::Leaves, args.timeout.map(Into::into)).await?;
-    if app.out.structured() {
-        return view::changed(&app.out, &ready);
+    let timeout = args.timeout.timeout.map(Into::into);
+    let ready = wait::until_ready(ctx, name, OnInterrupt::Detach, timeout).await?;
+    if ctx.out.structured() {
+        return print_server(&ctx.out, &ready);
     }
-    let activity = if ready.spec.access.jupyter { activity(app, &ready).await } else { None };
-    app.out.print(&panel::ready(app, &ready, activity.as_ref(), Timestamp::now()))
+    let activity = if ready.spec.access.jupyter { fetch_activity(ctx, &ready).await } else { None };
+    ctx.out.print(&details::render_ready(ctx, &ready, activity.as_ref(), clock::now()))
 }

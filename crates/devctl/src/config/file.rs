@@ -1,4 +1,4 @@
-//! The person's file.
+//! The user's config file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use odc_api::name::{ObjectName, TeamName};
 use odc_api::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
-use crate::args::Format;
-use crate::failure::{Failure, Result};
-use crate::replace;
+use crate::cli::Format;
+use crate::error::{Error, Result};
+use crate::fs;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct File {
-    /// The context in use.
+    /// The current context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -28,7 +28,7 @@ pub struct File {
     pub ssh: Ssh,
 }
 
-/// Which back end, and what it needs to know.
+/// A named context: a backend and its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContextEntry {
@@ -42,15 +42,17 @@ pub struct ContextEntry {
     pub namespace: Option<String>,
 }
 
+/// How a context reaches its cluster. The file names the backend although there is only one, so that files written today
+/// stay valid when another is added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// The Kubernetes API itself.
+    /// The Kubernetes API.
     #[default]
     Kube,
 }
 
-/// What `create` takes for what was not said.
+/// The defaults of `create`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateDefaults {
@@ -73,17 +75,17 @@ pub struct CreateDefaults {
 }
 
 impl CreateDefaults {
-    /// These, and the others' where these say nothing.
+    /// Fills unset fields from other defaults.
     #[must_use]
     pub fn or(self, others: &Self) -> Self {
         let Self { flavor, gpus, lifetime, image, home_claim, home_size, team, jupyter } = self;
-        // A home is one choice: naming a size is a word against the other's claim.
+        // Claim and size exclude each other: a size overrides the other claim.
         let (home_claim, home_size) = match (home_claim, home_size) {
             (None, None) => (others.home_claim.clone(), others.home_size),
-            own => own,
+            home => home,
         };
         Self {
-            // A number of GPUs belongs to the flavor it was written for.
+            // A number of GPUs only applies to the flavor it was set for.
             gpus: gpus.or(if flavor.is_none() { others.gpus } else { None }),
             flavor: flavor.or_else(|| others.flavor.clone()),
             lifetime: lifetime.or(others.lifetime),
@@ -99,27 +101,27 @@ impl CreateDefaults {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ssh {
-    /// The private key to log in with; its public part lies beside it with `.pub`.
+    /// The private key; the public key is beside it with the suffix `.pub`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_file: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_agent: Option<bool>,
-    /// Whether ssh's own configuration was to know servers when devctl asked; it asks once.
+    /// The answer to the question whether to run `config-ssh`, which is asked once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include: Option<bool>,
 }
 
 impl File {
-    /// A file that is not there says nothing.
+    /// Reads the file; a missing file is empty.
     pub fn read(path: &Path) -> Result<Self> {
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text).map_err(|error| {
-                Failure::usage(format!("{} cannot be understood: {error}", path.display()))
-                    .advise("Correct it, or move it away to begin with none.")
+                Error::usage(format!("could not parse {}: {error}", path.display()))
+                    .with_hint("fix the file, or move it away")
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(Failure::failed(format!("{} cannot be read: {error}", path.display()))
-                .advise("Give yourself the right to read it, or name another with --config.")),
+            Err(error) => Err(Error::failed(format!("could not read {}: {error}", path.display()))
+                .with_hint("check its permissions, or pass another file with `--config`")),
         }
     }
 
@@ -135,21 +137,21 @@ impl File {
             return Ok(String::new());
         }
         serde_saphyr::to_string(self)
-            .map_err(|error| Failure::failed(format!("the settings cannot be written: {error}")))
+            .map_err(|error| Error::failed(format!("could not serialize the settings: {error}")))
     }
 
-    /// Whole or not at all, and for its owner's eyes only.
+    /// Writes the file atomically with mode 0600.
     pub fn write(&self, path: &Path) -> Result<()> {
         let text = self.text()?;
         let written = (|| {
             if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-                replace::make_directory(directory)?;
+                fs::create_private_dir(directory)?;
             }
-            replace::write(path, text.as_bytes())
+            fs::write_atomic(path, text.as_bytes())
         })();
         written.map_err(|error| {
-            Failure::failed(format!("{} cannot be written: {error}", path.display()))
-                .advise("Make room or give yourself the right to write there, or name another file with --config.")
+            Error::failed(format!("could not write {}: {error}", path.display()))
+                .with_hint("check the disk space and permissions, or pass another file with `--config`")
         })
     }
 }
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn file_round_trips() {
         let text = "context: a\ncontexts:\n  a:\n    backend: kube\n    namespace: dev-ada\noutput: wide\ncreate:\n  lifetime: 2h\n  homeSize: 5Gi\nssh:\n  forwardAgent: true\n";
         let file = File::parse(text).unwrap();
         assert_eq!(File::parse(&file.text().unwrap()).unwrap(), file);
@@ -172,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_nobody_knows_is_named() {
+    fn unknown_field_is_rejected_by_name() {
         let error = File::parse("create:\n  flavour: gpu\n").unwrap_err();
         assert!(error.contains("flavour"), "{error}");
     }
 
     #[test]
-    fn a_file_is_written_whole_and_private() {
+    fn written_file_is_private() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("new/config.yaml");
@@ -189,15 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn a_home_and_a_number_of_gpus_are_taken_as_they_were_meant() {
-        let mine =
+    fn home_and_gpus_are_not_mixed_from_two_sources() {
+        let user =
             CreateDefaults { home_claim: Some("home".parse().unwrap()), gpus: Some(8), ..CreateDefaults::default() };
         let sized = CreateDefaults {
             home_size: Some("5Gi".parse().unwrap()),
             flavor: Some("cpu".into()),
             ..CreateDefaults::default()
         };
-        let together = sized.or(&mine);
-        assert_eq!((together.home_claim, together.gpus), (None, None));
+        let merged = sized.or(&user);
+        assert_eq!((merged.home_claim, merged.gpus), (None, None));
     }
 }

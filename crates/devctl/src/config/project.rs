@@ -1,7 +1,7 @@
-//! A project's file: what servers for this project are like.
+//! The project file `.devctl.yaml`, with defaults for servers of a project.
 //!
-//! It comes with a repository, so it may be written by anybody. It can name a context by its name and defaults for new
-//! servers; it cannot name kubeconfigs, keys or anything else that would act on this machine.
+//! It is part of a repository and therefore untrusted. It can select a context by name and set defaults of `create`; it
+//! cannot set kubeconfigs, keys or anything else that affects the local machine.
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::CreateDefaults;
-use crate::failure::{Failure, Result};
+use crate::error::{Error, Result};
 
-pub const NAME: &str = ".devctl.yaml";
+pub const FILE_NAME: &str = ".devctl.yaml";
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Project {
@@ -29,44 +29,45 @@ pub struct ProjectFile {
     pub create: CreateDefaults,
 }
 
-/// What there was on the way up.
+/// The result of searching the working directory and its ancestors.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct ProjectSearch {
     pub project: Option<Project>,
-    /// Files that somebody else could change at any time, as in a directory that all may write.
-    pub passed_over: Vec<PathBuf>,
+    /// Files owned by other users, such as in a world-writable directory.
+    pub ignored: Vec<PathBuf>,
 }
 
 impl Project {
-    /// The nearest one of the caller's or the administrator's, from this directory upwards.
-    pub fn find(from: &Path) -> Result<Found> {
-        let ours = |owner: u32| owner == 0 || owner == rustix::process::geteuid().as_raw();
-        Self::find_by(from, ours)
+    /// Finds the nearest file that is owned by the user or by root, from this directory upwards.
+    pub fn find(from: &Path) -> Result<ProjectSearch> {
+        let trusted = |owner: u32| owner == 0 || owner == rustix::process::geteuid().as_raw();
+        Self::find_trusted(from, trusted)
     }
 
-    fn find_by(from: &Path, trusted: impl Fn(u32) -> bool) -> Result<Found> {
-        let mut found = Found::default();
+    fn find_trusted(from: &Path, trusted: impl Fn(u32) -> bool) -> Result<ProjectSearch> {
+        let mut search = ProjectSearch::default();
         for directory in from.ancestors() {
-            let path = directory.join(NAME);
-            // A directory above that is not ours to look into holds nothing for us.
+            let path = directory.join(FILE_NAME);
+            // Skip directories that are not accessible.
             let Ok(mut file) = std::fs::File::open(&path) else { continue };
-            if !file.metadata().is_ok_and(|about| trusted(about.uid())) {
-                found.passed_over.push(path);
+            if !file.metadata().is_ok_and(|metadata| trusted(metadata.uid())) {
+                search.ignored.push(path);
                 continue;
             }
             let mut text = String::new();
             if file.read_to_string(&mut text).is_ok() {
-                found.project = Some(Self::parse(&path, &text)?);
+                search.project = Some(Self::parse(&path, &text)?);
                 break;
             }
         }
-        Ok(found)
+        Ok(search)
     }
 
     pub fn parse(path: &Path, text: &str) -> Result<Self> {
         let file = serde_saphyr::from_str(text).map_err(|error| {
-            Failure::usage(format!("{} cannot be understood: {error}", path.display()))
-                .advise("A project may set context and create; correct the file, or run devctl elsewhere.")
+            Error::usage(format!("could not parse {}: {error}", path.display())).with_hint(
+                "a project file may only set `context` and `create`; fix it, or run devctl in another directory",
+            )
         })?;
         Ok(Self { path: path.to_owned(), file })
     }
@@ -77,30 +78,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_file_counts() {
+    fn nearest_project_file_is_used() {
         let top = tempfile::tempdir().unwrap();
         let below = top.path().join("a/b");
         std::fs::create_dir_all(&below).unwrap();
         assert_eq!(Project::find(&below).unwrap().project, None);
-        std::fs::write(top.path().join(NAME), "create: {flavor: cpu}").unwrap();
-        std::fs::write(top.path().join("a").join(NAME), "create: {flavor: gpu}").unwrap();
+        std::fs::write(top.path().join(FILE_NAME), "create: {flavor: cpu}").unwrap();
+        std::fs::write(top.path().join("a").join(FILE_NAME), "create: {flavor: gpu}").unwrap();
         let found = Project::find(&below).unwrap().project.unwrap();
         assert_eq!(found.file.create.flavor.as_deref(), Some("gpu"));
     }
 
     #[test]
-    fn what_somebody_else_wrote_is_passed_over() {
+    fn file_of_another_user_is_ignored() {
         let top = tempfile::tempdir().unwrap();
-        std::fs::write(top.path().join(NAME), "context: theirs").unwrap();
-        let found = Project::find_by(top.path(), |_| false).unwrap();
-        assert_eq!(found.project, None);
-        assert!(found.passed_over.contains(&top.path().join(NAME)), "{found:?}");
+        std::fs::write(top.path().join(FILE_NAME), "context: other").unwrap();
+        let search = Project::find_trusted(top.path(), |_| false).unwrap();
+        assert_eq!(search.project, None);
+        assert!(search.ignored.contains(&top.path().join(FILE_NAME)), "{search:?}");
     }
 
     #[test]
-    fn a_project_cannot_name_keys_or_kubeconfigs() {
+    fn project_file_cannot_set_keys_or_kubeconfigs() {
         for text in ["ssh: {identityFile: /x}", "contexts: {a: {kubeconfig: /x}}", "kubeconfig: /x"] {
-            assert!(Project::parse(Path::new(NAME), text).is_err(), "{text}");
+            assert!(Project::parse(Path::new(FILE_NAME), text).is_err(), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Colours: few, and never the only sign of anything.
+//! Colors. They only emphasize; the text alone carries the meaning.
 
 use std::sync::LazyLock;
 
@@ -12,8 +12,9 @@ pub const GREEN: Style = AnsiColor::Green.on_default();
 pub const YELLOW: Style = AnsiColor::Yellow.on_default();
 pub const RED: Style = AnsiColor::Red.on_default();
 pub const BLUE: Style = AnsiColor::Blue.on_default();
+pub const CYAN: Style = AnsiColor::Cyan.on_default();
 
-pub fn of_phase(phase: Option<Phase>) -> Style {
+pub fn phase_style(phase: Option<Phase>) -> Style {
     match phase {
         Some(Phase::Running) => GREEN,
         Some(Phase::Pending | Phase::Building | Phase::Queued | Phase::Starting) => YELLOW,
@@ -24,18 +25,19 @@ pub fn of_phase(phase: Option<Phase>) -> Style {
     }
 }
 
-/// A text between the marks of its colour.
-pub fn painted(style: Style, text: &str) -> String {
+/// Wraps text in the SGR sequences of a style.
+pub fn paint(style: Style, text: &str) -> String {
     if style == PLAIN || text.is_empty() { text.to_owned() } else { format!("{style}{text}{style:#}") }
 }
 
-static MARKS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let begin = [BOLD, DIM, GREEN, YELLOW, RED, BLUE].map(|style| style.render().to_string());
-    begin.into_iter().chain([format!("{RED:#}")]).collect()
+/// The SGR sequences that devctl prints.
+static OWN_SGR: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let start = [BOLD, DIM, GREEN, YELLOW, RED, BLUE, CYAN].map(|style| style.render().to_string());
+    start.into_iter().chain([format!("{RED:#}")]).collect()
 });
 
-/// The mark of one of our colours at the beginning of a text, or the one that ends it.
-pub fn mark_at(text: &str) -> Option<&str> {
-    let mark = MARKS.iter().find(|mark| text.starts_with(mark.as_str()))?;
-    Some(&text[..mark.len()])
+/// Returns the SGR sequence at the start of a text, if it is one of devctl's own.
+pub fn own_sgr_prefix(text: &str) -> Option<&str> {
+    let sgr = OWN_SGR.iter().find(|sgr| text.starts_with(sgr.as_str()))?;
+    Some(&text[..sgr.len()])
 }

@@ -1,36 +1,37 @@
-//! Aligned columns.
+//! Tables with aligned columns.
 //!
-//! Widths are those of the terminal's cells, so that names of any script line up. A table that does not fit the
-//! terminal loses its least important columns first, then its longest texts their ends; what goes to a file or a
-//! program is never cut. One row is always one line: people grep.
+//! Widths are in terminal cells, so that wide characters line up. A table that does not fit the terminal first drops
+//! columns by priority, then truncates the longest texts; output to a file or pipe is never cut. A row is always one line,
+//! so that it can be searched with grep.
 
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr as _;
 
+use super::sanitize::single_line;
 use super::style::{self, BOLD, PLAIN};
 
-/// Between columns.
+/// Spaces between columns.
 const GAP: usize = 3;
-/// A text that is cut to this is still fine to read; before it gets shorter, columns go.
-const READABLE: usize = 16;
-/// Shorter than this a cut text says nothing.
-const SHORTEST: usize = 8;
-const CUT: char = '…';
+/// The width to which texts are truncated before columns are dropped.
+const MIN_READABLE_WIDTH: usize = 16;
+/// Texts are never truncated below this width.
+const MIN_WIDTH: usize = 8;
+const ELLIPSIS: char = '…';
 
 #[derive(Clone, Debug)]
 pub struct Column {
     pub title: &'static str,
-    /// Only shown when all columns are asked for.
+    /// Shown only with `-o wide`.
     wide: bool,
-    /// Columns with a higher number go first where there is no room; 0 never goes.
-    spare: u8,
-    /// Whether its texts may lose their ends.
-    elastic: bool,
+    /// Columns with a higher number are dropped first; 0 is never dropped.
+    drop_priority: u8,
+    /// Whether texts may be truncated.
+    truncate: bool,
 }
 
 impl Column {
     pub const fn new(title: &'static str) -> Self {
-        Self { title, wide: false, spare: 0, elastic: false }
+        Self { title, wide: false, drop_priority: 0, truncate: false }
     }
 
     #[must_use]
@@ -40,14 +41,14 @@ impl Column {
     }
 
     #[must_use]
-    pub const fn spare(mut self, order: u8) -> Self {
-        self.spare = order;
+    pub const fn drop_priority(mut self, priority: u8) -> Self {
+        self.drop_priority = priority;
         self
     }
 
     #[must_use]
-    pub const fn elastic(mut self) -> Self {
-        self.elastic = true;
+    pub const fn truncate(mut self) -> Self {
+        self.truncate = true;
         self
     }
 }
@@ -60,9 +61,7 @@ pub struct Cell {
 
 impl Cell {
     pub fn styled(text: impl Into<String>, style: Style) -> Self {
-        // A line break or tab would tear the row apart.
-        let text: String = text.into().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-        Self { text, style }
+        Self { text: single_line(&text.into()), style }
     }
 
     fn width(&self) -> usize {
@@ -87,7 +86,7 @@ impl Table {
         Self { columns: columns.into(), rows: Vec::new() }
     }
 
-    /// One cell for each column; what is missing is empty.
+    /// Adds a row. Missing cells are empty.
     pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
         self.rows.push(cells.into());
     }
@@ -109,104 +108,103 @@ impl Table {
         text
     }
 
-    /// The shown columns, each with its width.
-    fn layout(&self, wide: bool, headers: bool, limit: Option<usize>) -> Vec<(usize, usize)> {
+    /// Returns the visible columns and their widths.
+    fn layout(&self, wide: bool, headers: bool, max_width: Option<usize>) -> Vec<(usize, usize)> {
         let natural = |index: usize, column: &Column| {
             let title = if headers { column.title.width() } else { 0 };
             self.rows.iter().filter_map(|row| row.get(index)).map(Cell::width).fold(title, usize::max)
         };
-        let shown = self.columns.iter().enumerate().filter(|(_, column)| wide || !column.wide);
-        // A column in which nobody has anything tells nothing, unless everything was asked for.
+        let visible = self.columns.iter().enumerate().filter(|(_, column)| wide || !column.wide);
+        // Hide empty columns, except with `-o wide`.
         let filled = |index: usize| self.rows.iter().filter_map(|row| row.get(index)).any(|cell| !cell.text.is_empty());
-        let shown = shown.filter(|(index, column)| wide || column.spare == 0 || self.rows.is_empty() || filled(*index));
-        let mut layout: Vec<(usize, usize)> = shown.map(|(index, column)| (index, natural(index, column))).collect();
-        // Whoever asks for all columns gets them, whatever the terminal makes of it.
-        let Some(limit) = limit.filter(|_| !wide) else { return layout };
-        while total(&layout) > limit {
-            let most_spare = layout.iter().map(|(index, _)| self.columns[*index].spare).max().unwrap_or(0);
-            if most_spare == 0 || self.least(&layout) <= limit {
+        let visible = visible
+            .filter(|(index, column)| wide || column.drop_priority == 0 || self.rows.is_empty() || filled(*index));
+        let mut layout: Vec<(usize, usize)> = visible.map(|(index, column)| (index, natural(index, column))).collect();
+        // `-o wide` shows all columns even if they do not fit.
+        let Some(max_width) = max_width.filter(|_| !wide) else { return layout };
+        while total_width(&layout) > max_width {
+            let highest = layout.iter().map(|(index, _)| self.columns[*index].drop_priority).max().unwrap_or(0);
+            if highest == 0 || self.min_width(&layout) <= max_width {
                 break;
             }
-            let gone = layout.iter().rposition(|(index, _)| self.columns[*index].spare == most_spare);
-            gone.map(|gone| layout.remove(gone));
+            let dropped = layout.iter().rposition(|(index, _)| self.columns[*index].drop_priority == highest);
+            dropped.map(|dropped| layout.remove(dropped));
         }
-        self.squeeze(&mut layout, limit);
+        self.shrink(&mut layout, max_width);
         layout
     }
 
-    /// The width if all elastic columns were as short as is still fine to read.
-    fn least(&self, layout: &[(usize, usize)]) -> usize {
+    /// Returns the width with all truncatable columns at the readable minimum.
+    fn min_width(&self, layout: &[(usize, usize)]) -> usize {
         let shortest: Vec<(usize, usize)> = layout
             .iter()
-            .map(|(index, width)| (*index, if self.columns[*index].elastic { (*width).min(READABLE) } else { *width }))
+            .map(|(index, width)| {
+                (*index, if self.columns[*index].truncate { (*width).min(MIN_READABLE_WIDTH) } else { *width })
+            })
             .collect();
-        total(&shortest)
+        total_width(&shortest)
     }
 
-    /// Takes from the widest elastic column until all fits.
-    fn squeeze(&self, layout: &mut [(usize, usize)], limit: usize) {
-        let mut over = total(layout).saturating_sub(limit);
+    /// Shrinks the widest truncatable columns until the table fits.
+    fn shrink(&self, layout: &mut [(usize, usize)], max_width: usize) {
+        let mut over = total_width(layout).saturating_sub(max_width);
         while over > 0 {
-            let elastic = layout.iter_mut().filter(|(index, width)| self.columns[*index].elastic && *width > SHORTEST);
-            let Some((_, width)) = elastic.max_by_key(|(_, width)| *width) else { return };
+            let truncatable =
+                layout.iter_mut().filter(|(index, width)| self.columns[*index].truncate && *width > MIN_WIDTH);
+            let Some((_, width)) = truncatable.max_by_key(|(_, width)| *width) else { return };
             *width -= 1;
             over -= 1;
         }
     }
 }
 
-fn total(layout: &[(usize, usize)]) -> usize {
+fn total_width(layout: &[(usize, usize)]) -> usize {
     layout.iter().map(|(_, width)| width).sum::<usize>() + GAP * layout.len().saturating_sub(1)
 }
 
 fn push_line(text: &mut String, layout: &[(usize, usize)], row: &[Cell]) {
-    let mut owed = 0;
+    let mut pending_spaces = 0;
     for (index, width) in layout {
         let cell = row.get(*index);
-        let shown = cell.map_or_else(String::new, |cell| cut(&cell.text, *width));
-        // Spaces are owed until something follows them, so that no line ends in some.
-        if !shown.is_empty() {
-            text.extend(std::iter::repeat_n(' ', owed));
-            owed = 0;
-            text.push_str(&style::painted(cell.map_or(PLAIN, |cell| cell.style), &shown));
+        let text_of_cell = cell.map_or_else(String::new, |cell| truncate(&cell.text, *width));
+        // Spaces are printed only before further text, so that lines have no trailing spaces.
+        if !text_of_cell.is_empty() {
+            text.extend(std::iter::repeat_n(' ', pending_spaces));
+            pending_spaces = 0;
+            text.push_str(&style::paint(cell.map_or(PLAIN, |cell| cell.style), &text_of_cell));
         }
-        owed += width.saturating_sub(shown.width()) + GAP;
+        pending_spaces += width.saturating_sub(text_of_cell.width()) + GAP;
     }
     text.push('\n');
 }
 
-/// A text that takes up at most this many cells.
-pub fn cut(text: &str, width: usize) -> String {
+/// Truncates text to a width in cells.
+pub fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
-    let mut kept = String::new();
-    for letter in text.chars() {
-        kept.push(letter);
-        if kept.width() + 1 > width {
-            kept.pop();
+    let mut head = String::new();
+    for character in text.chars() {
+        head.push(character);
+        if head.width() + 1 > width {
+            head.pop();
             break;
         }
     }
     if width > 0 {
-        kept.push(CUT);
+        head.push(ELLIPSIS);
     }
-    kept
+    head
 }
 
-/// A sentence in lines of at most this many cells, broken between words.
+/// Wraps text at spaces. Words longer than the width, such as commands and URLs, stay whole.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.width() + 1 + word.width() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
+    let options = textwrap::Options::new(width)
+        .break_words(false)
+        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .wrap_algorithm(textwrap::WrapAlgorithm::FirstFit);
+    textwrap::wrap(text, options).into_iter().map(std::borrow::Cow::into_owned).collect()
 }
 
 #[cfg(test)]
@@ -219,8 +217,8 @@ mod tests {
         let mut table = Table::new([
             Column::new("NAME"),
             Column::new("PHASE"),
-            Column::new("NODE").spare(9),
-            Column::new("MESSAGE").spare(2).elastic(),
+            Column::new("NODE").drop_priority(9),
+            Column::new("MESSAGE").drop_priority(2).truncate(),
             Column::new("TEAM").wide(),
         ]);
         for row in rows {
@@ -234,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_whatever_the_script() {
+    fn columns_align_wide_characters() {
         let text = table(&[&["büro", "Running", "n1"], &["実験", "Queued", "n2"]]).render(false, true, None);
         assert_eq!(plain(&text), "NAME   PHASE     NODE\nbüro   Running   n1\n実験   Queued    n2\n");
     }
 
     #[test]
-    fn the_least_important_column_goes_first_then_texts_lose_their_ends() {
+    fn columns_are_dropped_by_priority_before_truncation() {
         let rows: &[&[&str]] = &[&["box", "Queued", "node-with-a-name", "waits for 8 devices on one node"]];
         assert_eq!(plain(&table(rows).render(false, false, Some(40))), "box   Queued   waits for 8 devices on o…\n");
         let roomy = "box   Queued   node-with-a-name   waits for 8 devices …\n";
@@ -250,36 +248,36 @@ mod tests {
     }
 
     #[test]
-    fn empty_columns_are_left_out_unless_all_are_asked_for() {
+    fn empty_columns_are_hidden_except_in_wide_output() {
         let rows: &[&[&str]] = &[&["box", "Running"]];
         assert_eq!(plain(&table(rows).render(false, true, None)), "NAME   PHASE\nbox    Running\n");
         assert!(plain(&table(rows).render(true, true, None)).contains("TEAM"));
     }
 
     #[test]
-    fn a_row_stays_one_line() {
+    fn row_with_newline_stays_one_line() {
         let text = plain(&table(&[&["box", "Failed", "", "one\ntwo\tthree"]]).render(false, false, None));
         assert_eq!(text, "box   Failed   one two three\n");
     }
 
     #[test]
-    fn sentences_are_broken_between_words() {
+    fn wrap_breaks_at_spaces_only() {
         assert_eq!(wrap("one two three four", 9), ["one two", "three", "four"]);
         assert_eq!(wrap("unbreakable", 3), ["unbreakable"]);
     }
 
     proptest! {
         #[test]
-        fn a_cut_text_fits(text in "\\PC{0,40}", width in 0_usize..50) {
-            let cut = cut(&text, width);
-            prop_assert!(cut.width() <= width.max(text.width().min(width)));
+        fn truncated_text_fits(text in "\\PC{0,40}", width in 0_usize..50) {
+            let truncated = truncate(&text, width);
+            prop_assert!(truncated.width() <= width.max(text.width().min(width)));
             if text.width() <= width {
-                prop_assert_eq!(cut, text);
+                prop_assert_eq!(truncated, text);
             }
         }
 
         #[test]
-        fn lines_fit_when_they_can(words in prop::collection::vec("[a-z]{1,30}", 4), width in 70_usize..200) {
+        fn lines_fit_the_terminal(words in prop::collection::vec("[a-z]{1,30}", 4), width in 70_usize..200) {
             let row: Vec<&str> = words.iter().map(String::as_str).collect();
             let text = plain(&table(&[&row]).render(false, true, Some(width)));
             prop_assert!(text.lines().all(|line| line.width() <= width), "{}", text);

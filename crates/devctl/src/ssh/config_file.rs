@@ -1,26 +1,27 @@
-//! What OpenSSH needs to know about servers: a file of ours, and one line in the person's own that includes it. All else
-//! in theirs stays byte for byte.
-
-mod diff;
+//! The `ssh_config` of devctl, and the line in the user's `ssh_config` that includes it. The rest of the user's file is
+//! preserved byte for byte.
 
 use std::path::{Path, PathBuf};
 
-pub use diff::diff;
+use similar::TextDiff;
 
-use crate::replace;
-use crate::ssh::client::{self, Route};
+use crate::fs;
 use crate::ssh::host::SUFFIX;
-use crate::ssh::places::Places;
+use crate::ssh::options::{SshOptions, escape_percent};
+use crate::ssh::paths::SshPaths;
+
+/// Unchanged lines around a change in a diff.
+const DIFF_CONTEXT_LINES: usize = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path} cannot be read; check who may read it")]
+    #[error("could not read {path}; check its permissions")]
     Read {
         path: String,
         #[source]
         source: std::io::Error,
     },
-    #[error("{path} cannot be written; check who may write it")]
+    #[error("could not write {path}; check its permissions")]
     Write {
         path: String,
         #[source]
@@ -28,12 +29,12 @@ pub enum Error {
     },
 }
 
-/// A file as it is and as it should be.
+/// A change of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub path: PathBuf,
     pub before: Vec<u8>,
-    /// Nothing: the file goes.
+    /// `None` deletes the file.
     pub after: Option<Vec<u8>>,
 }
 
@@ -41,50 +42,63 @@ impl Change {
     pub fn is_needed(&self) -> bool {
         self.after.as_ref().map_or_else(|| self.path.exists(), |after| *after != self.before)
     }
+
+    /// Returns the change as a unified diff.
+    pub fn diff(&self) -> String {
+        let name = self.path.display().to_string();
+        let (old, new) = (
+            String::from_utf8_lossy(&self.before),
+            self.after.as_deref().map(String::from_utf8_lossy).unwrap_or_default(),
+        );
+        let from = if self.before.is_empty() { "/dev/null" } else { &name };
+        let to = if self.after.is_none() { "/dev/null" } else { &name };
+        let diff = TextDiff::from_lines(old.as_ref(), new.as_ref());
+        diff.unified_diff().context_radius(DIFF_CONTEXT_LINES).missing_newline_hint(false).header(from, to).to_string()
+    }
 }
 
-/// What is to be changed so that `ssh NAME.odc` works.
-pub fn install(places: &Places, route: &Route) -> Result<Vec<Change>, Error> {
-    let ours = change(places.our_config(), |_| Some(block(route).into_bytes()))?;
-    let theirs = change(places.config(), |text| Some(with_include(text, places)))?;
-    Ok(vec![ours, theirs])
+/// Returns the changes that make `ssh NAME.odc` work.
+pub fn install(paths: &SshPaths, options: &SshOptions) -> Result<Vec<Change>, Error> {
+    let own = change(paths.config(), |_| Some(render(options).into_bytes()))?;
+    let user = change(paths.user_config(), |text| Some(with_include(text, paths)))?;
+    Ok(vec![own, user])
 }
 
-/// What is to be changed so that nothing of ours is left. Keys stay: they may be the only way into a server.
-pub fn remove(places: &Places) -> Result<Vec<Change>, Error> {
-    let theirs = change(places.config(), |text| Some(without_include(text, places)))?;
-    // A file that only we had made goes again.
-    let theirs = match theirs {
+/// Returns the changes that undo [`install`]. Keeps keys, which may be the only ones a server accepts.
+pub fn remove(paths: &SshPaths) -> Result<Vec<Change>, Error> {
+    let user = change(paths.user_config(), |text| Some(without_include(text, paths)))?;
+    // Delete a file that only had the include.
+    let user = match user {
         Change { path, before, after: Some(after) } if after.is_empty() && !before.is_empty() => {
             Change { path, before, after: None }
         }
         other => other,
     };
-    let rest = [places.our_config(), places.known_hosts(), places.known_hosts().with_extension("lock")];
-    let gone = rest.into_iter().map(|path| change(path, |_| None));
-    std::iter::once(Ok(theirs)).chain(gone).collect()
+    let own = [paths.config(), paths.known_hosts(), paths.known_hosts().with_extension("lock")];
+    let deleted = own.into_iter().map(|path| change(path, |_| None));
+    std::iter::once(Ok(user)).chain(deleted).collect()
 }
 
-/// What is to be changed for a key that was made since: nothing, unless our file is there.
-pub fn with_key(places: &Places, key: &Path) -> Result<Change, Error> {
-    let line = format!("  IdentityFile {}\n", client::tokens(&setting_path(key)));
-    change(places.our_config(), |text| {
-        let known =
+/// Returns the change that offers a new key, if [`install`] was run before.
+pub fn with_key(paths: &SshPaths, key: &Path) -> Result<Change, Error> {
+    let line = format!("  IdentityFile {}\n", escape_percent(&quote_path(key)));
+    change(paths.config(), |text| {
+        let unchanged =
             text.is_empty() || text.split_inclusive(|byte| *byte == b'\n').any(|known| known == line.as_bytes());
-        // It has one block, so what is last belongs to it.
-        Some(if known { text.to_owned() } else { [text, line.as_bytes()].concat() })
+        // The file has one Host block, so appended lines belong to it.
+        Some(if unchanged { text.to_owned() } else { [text, line.as_bytes()].concat() })
     })
 }
 
-/// Carries a change out.
+/// Writes a change.
 pub fn apply(change: &Change) -> Result<(), Error> {
     let failed = |source| Error::Write { path: change.path.display().to_string(), source };
     match &change.after {
         Some(after) => {
             if let Some(directory) = change.path.parent() {
-                replace::make_directory(directory).map_err(failed)?;
+                fs::create_private_dir(directory).map_err(failed)?;
             }
-            replace::write(&change.path, after).map_err(failed)
+            fs::write_atomic(&change.path, after).map_err(failed)
         }
         None => match std::fs::remove_file(&change.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
@@ -94,60 +108,59 @@ pub fn apply(change: &Change) -> Result<(), Error> {
 }
 
 fn change(path: PathBuf, edit: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<Change, Error> {
-    let before = replace::read(&path).map_err(|source| Error::Read { path: path.display().to_string(), source })?;
+    let before = fs::read_or_empty(&path).map_err(|source| Error::Read { path: path.display().to_string(), source })?;
     let after = edit(&before);
     Ok(Change { path, before, after })
 }
 
-/// Servers come and go without this being written again: it speaks of all names with our ending.
-fn block(route: &Route) -> String {
-    let mut text = format!(
-        "# Written by `devctl config-ssh`, which replaces it; `devctl config-ssh --remove` takes it away.\nHost *{SUFFIX}\n"
-    );
-    for (name, value) in route.settings() {
+/// Renders the file. It matches all servers by suffix and need not change when servers do.
+fn render(options: &SshOptions) -> String {
+    let mut text =
+        format!("# Generated by `devctl config-ssh`; remove it with `devctl config-ssh --remove`.\nHost *{SUFFIX}\n");
+    for (name, value) in options.config() {
         text += &format!("  {name} {value}\n");
     }
-    // A second session needs no second login. It stays for a while, and an open connection does not keep a server awake.
-    text += &format!("  ControlMaster auto\n  ControlPath {}\n  ControlPersist 10m\n", route.control_path("%C"));
+    // Further sessions reuse the connection. An open connection does not count as activity of the server.
+    text += &format!("  ControlMaster auto\n  ControlPath {}\n  ControlPersist 10m\n", options.control_path("%C"));
     text
 }
 
-/// It stands first, because behind a `Host` it would only count for that host.
-fn with_include(text: &[u8], places: &Places) -> Vec<u8> {
-    if effective(text).any(|line| includes(line, places)) {
+/// Puts the include first: after a `Host` line it would apply to that host only.
+fn with_include(text: &[u8], paths: &SshPaths) -> Vec<u8> {
+    if global_lines(text).any(|line| includes(line, paths)) {
         return text.to_owned();
     }
-    // One that stands where it does not count is of no use.
-    [include(places).as_bytes(), b"\n", &without_include(text, places)].concat()
+    // Move an include from a position where it does not apply.
+    [include(paths).as_bytes(), b"\n", &without_include(text, paths)].concat()
 }
 
-fn without_include(text: &[u8], places: &Places) -> Vec<u8> {
-    text.split_inclusive(|byte| *byte == b'\n').filter(|line| !includes(line, places)).flatten().copied().collect()
+fn without_include(text: &[u8], paths: &SshPaths) -> Vec<u8> {
+    text.split_inclusive(|byte| *byte == b'\n').filter(|line| !includes(line, paths)).flatten().copied().collect()
 }
 
-fn include(places: &Places) -> String {
-    format!("Include {}", setting_path(&places.our_config()))
+fn include(paths: &SshPaths) -> String {
+    format!("Include {}", quote_path(&paths.config()))
 }
 
-/// The lines that count for every host.
-fn effective(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Returns the lines before the first `Host` or `Match`.
+fn global_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b'\n').take_while(|line| {
         let (keyword, _) = keyword(line);
         !keyword.eq_ignore_ascii_case(b"host") && !keyword.eq_ignore_ascii_case(b"match")
     })
 }
 
-/// Whether a line includes our file and nothing else, in any of the ways people write that.
-fn includes(line: &[u8], places: &Places) -> bool {
+/// Reports whether a line includes the file of devctl and nothing else, in any notation.
+fn includes(line: &[u8], paths: &SshPaths) -> bool {
     let (keyword, rest) = keyword(line);
     let Ok(rest) = std::str::from_utf8(rest) else { return false };
     let path = rest.trim().trim_matches('"');
-    let ours = places.our_config();
+    let own = paths.config();
     keyword.eq_ignore_ascii_case(b"include")
-        && (ours.to_str() == Some(path) || path == "~/.ssh/odc/config" || path == "odc/config")
+        && (own.to_str() == Some(path) || path == "~/.ssh/odc/config" || path == "odc/config")
 }
 
-/// `Keyword value` or `Keyword=value`.
+/// Splits `Keyword value` or `Keyword=value`.
 fn keyword(line: &[u8]) -> (&[u8], &[u8]) {
     let line = line.trim_ascii();
     let end = line.iter().position(|byte| byte.is_ascii_whitespace() || *byte == b'=').unwrap_or(line.len());
@@ -156,8 +169,8 @@ fn keyword(line: &[u8]) -> (&[u8], &[u8]) {
     (keyword, rest.strip_prefix(b"=").unwrap_or(rest))
 }
 
-/// A path as a value in a file of OpenSSH: in quotes if need be.
-pub fn setting_path(path: &Path) -> String {
+/// Quotes a path for `ssh_config` if necessary.
+pub fn quote_path(path: &Path) -> String {
     let text = path.display().to_string();
     if text.contains([' ', '\t', '#', '\'']) { format!("\"{text}\"") } else { text }
 }

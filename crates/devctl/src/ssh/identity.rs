@@ -1,4 +1,4 @@
-//! The person's SSH keys: those they have, or one made for them. Servers take ed25519 keys.
+//! The user's SSH keys, or one that devctl creates. Servers accept ed25519 keys only.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -6,84 +6,82 @@ use std::process::Stdio;
 use odc_api::ssh_key::PublicKey;
 use tokio::process::Command;
 
-use crate::replace;
-use crate::ssh::places::Places;
+use crate::fs;
+use crate::ssh::paths::SshPaths;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub public: PublicKey,
-    pub from: From,
+    pub source: Source,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
-    /// The private part; the public one is beside it.
+pub enum Source {
+    /// The private key; the public key is beside it.
     File(PathBuf),
     Agent,
 }
 
 impl Identity {
     pub fn file(&self) -> Option<&Path> {
-        match &self.from {
-            From::File(path) => Some(path),
-            From::Agent => None,
+        match &self.source {
+            Source::File(path) => Some(path),
+            Source::Agent => None,
         }
     }
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path} cannot be read; name another key or make a new one: ssh-keygen -t ed25519")]
+    #[error("could not read {path}")]
     Read {
         path: String,
         #[source]
         source: std::io::Error,
     },
-    #[error("{path} holds no key that servers take: {source}")]
+    #[error("unsupported key {path}: {source}")]
     Unusable {
         path: String,
         #[source]
-        source: odc_api::ssh_key::NotAKey,
+        source: odc_api::ssh_key::InvalidKey,
     },
-    #[error("{path} is there already, without its public part; restore it with: ssh-keygen -y -f {path} > {path}.pub")]
-    Half { path: String },
-    #[error(
-        "no key could be made; is OpenSSH installed? Otherwise make one yourself: ssh-keygen -t ed25519 ({reason})"
-    )]
-    Make { reason: String },
+    #[error("{path} has no public key; restore it with `ssh-keygen -y -f {path} > {path}.pub`")]
+    MissingPublicKey { path: String },
+    #[error("could not create a key with ssh-keygen: {reason}")]
+    Create { reason: String },
 }
 
-/// The keys there are, the best first: one that the person named; then the usual one; then ours; then those of their key agent.
-pub async fn find(places: &Places, named: Option<&Path>) -> Result<Vec<Identity>, Error> {
-    if let Some(named) = named {
-        return Ok(vec![read(named)?]);
+/// Returns the keys in order of preference: the configured one only; or `id_ed25519`, the key of devctl, and the agent's keys.
+pub async fn find(paths: &SshPaths, configured: Option<&Path>) -> Result<Vec<Identity>, Error> {
+    if let Some(path) = configured {
+        return Ok(vec![read(path)?]);
     }
     let mut found = Vec::new();
-    for path in [places.ssh().join("id_ed25519"), places.key()] {
-        if public_part(&path).exists() {
-            // One that cannot be used is no reason to stop: the next may do.
+    for path in [paths.ssh().join("id_ed25519"), paths.key()] {
+        if public_path(&path).exists() {
+            // Skip unsupported keys.
             found.extend(read(&path).ok());
         }
     }
-    for public in of_agent().await {
+    for public in agent_keys().await {
         if !found.iter().any(|known| known.public == public) {
-            found.push(Identity { public, from: From::Agent });
+            found.push(Identity { public, source: Source::Agent });
         }
     }
     Ok(found)
 }
 
-/// Makes one, without a passphrase, for these servers alone.
-pub async fn make(places: &Places, comment: &str) -> Result<Identity, Error> {
-    let path = places.key();
-    if public_part(&path).exists() {
+/// Creates the key of devctl, without a passphrase, or returns the existing one.
+pub async fn create(paths: &SshPaths, comment: &str) -> Result<Identity, Error> {
+    let path = paths.key();
+    if public_path(&path).exists() {
         return read(&path);
     }
     if path.exists() {
-        return Err(Error::Half { path: path.display().to_string() });
+        return Err(Error::MissingPublicKey { path: path.display().to_string() });
     }
-    let failed = |reason: &dyn std::fmt::Display| Error::Make { reason: reason.to_string() };
-    replace::make_directory(&places.ours()).map_err(|error| failed(&error))?;
+    let failed = |reason: &dyn std::fmt::Display| Error::Create { reason: reason.to_string() };
+    fs::create_private_dir(&paths.dir()).map_err(|error| failed(&error))?;
     let output = Command::new("ssh-keygen")
         .args(["-q", "-t", "ed25519", "-N", "", "-C", comment, "-f"])
         .arg(&path)
@@ -97,38 +95,41 @@ pub async fn make(places: &Places, comment: &str) -> Result<Identity, Error> {
     read(&path)
 }
 
-/// Reads a key, named by either part.
+/// Reads a key by the path of its private or public file.
 fn read(path: &Path) -> Result<Identity, Error> {
-    let private =
-        if path.extension().is_some_and(|ending| ending == "pub") { path.with_extension("") } else { path.to_owned() };
-    let public = public_part(&private);
+    let private = if path.extension().is_some_and(|extension| extension == "pub") {
+        path.with_extension("")
+    } else {
+        path.to_owned()
+    };
+    let public = public_path(&private);
     let text = std::fs::read_to_string(&public)
         .map_err(|source| Error::Read { path: public.display().to_string(), source })?;
     let key = parse(&text).map_err(|source| Error::Unusable { path: public.display().to_string(), source })?;
-    Ok(Identity { public: key, from: From::File(private) })
+    Ok(Identity { public: key, source: Source::File(private) })
 }
 
-fn public_part(private: &Path) -> PathBuf {
+fn public_path(private: &Path) -> PathBuf {
     let mut name = private.as_os_str().to_owned();
     name.push(".pub");
     name.into()
 }
 
-/// A comment that the API would refuse is left out; it is only a note.
-fn parse(text: &str) -> Result<PublicKey, odc_api::ssh_key::NotAKey> {
+/// Parses a public key. Drops a comment that the API would reject.
+fn parse(text: &str) -> Result<PublicKey, odc_api::ssh_key::InvalidKey> {
     let line = text.trim();
     line.parse().or_else(|error| {
-        let bare = line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-        bare.parse().map_err(|_| error)
+        let without_comment = line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        without_comment.parse().map_err(|_| error)
     })
 }
 
-/// The first of these keys that nobody can use without its passphrase: it has one, and no key agent holds it.
-pub async fn locked(keys: &[PathBuf]) -> Option<PathBuf> {
-    let open = of_agent().await;
+/// Returns the first key that has a passphrase and is not in the agent.
+pub async fn find_locked(keys: &[PathBuf]) -> Option<PathBuf> {
+    let unlocked = agent_keys().await;
     for path in keys {
-        let held = read(path).is_ok_and(|identity| open.contains(&identity.public));
-        if !held && has_passphrase(path).await {
+        let in_agent = read(path).is_ok_and(|identity| unlocked.contains(&identity.public));
+        if !in_agent && has_passphrase(path).await {
             return Some(path.clone());
         }
     }
@@ -136,25 +137,26 @@ pub async fn locked(keys: &[PathBuf]) -> Option<PathBuf> {
 }
 
 async fn has_passphrase(path: &Path) -> bool {
-    let mut question = Command::new("ssh-keygen");
-    question.args(["-y", "-P", "", "-f"]).arg(path).stdin(Stdio::null()).kill_on_drop(true);
-    // A file that is no key at all cannot be unlocked either.
-    let refused = question
+    let mut command = Command::new("ssh-keygen");
+    command.args(["-y", "-P", "", "-f"]).arg(path).stdin(Stdio::null()).kill_on_drop(true);
+    // An invalid key file fails with another message.
+    let needs_passphrase = command
         .output()
         .await
         .is_ok_and(|output| !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("passphrase"));
-    refused && path.exists()
+    needs_passphrase && path.exists()
 }
 
-/// Those a key agent has. No agent, no keys: nothing is wrong with that.
-async fn of_agent() -> Vec<PublicKey> {
+/// The agent may wait for a confirmation by the user.
+const AGENT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// Returns the keys of the SSH agent; none without an agent.
+async fn agent_keys() -> Vec<PublicKey> {
     if std::env::var_os("SSH_AUTH_SOCK").is_none() {
         return Vec::new();
     }
-    let asked =
-        Command::new("ssh-add").arg("-L").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output();
-    // An agent that waits for a person must not make us wait.
-    match tokio::time::timeout(std::time::Duration::from_secs(3), asked).await {
+    let list = Command::new("ssh-add").arg("-L").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).output();
+    match tokio::time::timeout(AGENT_TIMEOUT, list).await {
         Ok(Ok(output)) => String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| parse(line).ok()).collect(),
         _ => Vec::new(),
     }
@@ -167,50 +169,50 @@ mod tests {
     const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
 
     #[tokio::test]
-    async fn the_usual_key_comes_before_ours_and_bad_ones_do_not_count() {
+    async fn default_key_is_preferred_and_unsupported_keys_are_skipped() {
         let home = tempfile::tempdir().unwrap();
-        let places = Places::of(home.path());
-        assert_eq!(files(&find(&places, None).await.unwrap()), Vec::<PathBuf>::new());
-        let ours = make(&places, "ada@laptop").await.unwrap();
-        assert_eq!(ours.public.comment(), Some("ada@laptop"));
-        assert_eq!(make(&places, "again").await.unwrap(), ours, "a second one is not made");
-        let usual = places.ssh().join("id_ed25519");
-        std::fs::write(public_part(&usual), format!("{KEY} {}\n", "ä".repeat(200))).unwrap();
-        assert_eq!(files(&find(&places, None).await.unwrap()), [usual.clone(), places.key()]);
-        std::fs::write(public_part(&usual), "ssh-rsa AAAA\n").unwrap();
-        assert_eq!(files(&find(&places, None).await.unwrap()), [places.key()]);
-        let error = find(&places, Some(&usual)).await.unwrap_err();
-        assert!(error.to_string().contains("only ssh-ed25519 keys are accepted"), "{error}");
-        assert_eq!(files(&find(&places, Some(&public_part(&places.key()))).await.unwrap()), [places.key()]);
+        let paths = SshPaths::new(home.path());
+        assert_eq!(files(&find(&paths, None).await.unwrap()), Vec::<PathBuf>::new());
+        let own = create(&paths, "ada@laptop").await.unwrap();
+        assert_eq!(own.public.comment(), Some("ada@laptop"));
+        assert_eq!(create(&paths, "again").await.unwrap(), own, "the existing key is returned");
+        let default = paths.ssh().join("id_ed25519");
+        std::fs::write(public_path(&default), format!("{KEY} {}\n", "ä".repeat(200))).unwrap();
+        assert_eq!(files(&find(&paths, None).await.unwrap()), [default.clone(), paths.key()]);
+        std::fs::write(public_path(&default), "ssh-rsa AAAA\n").unwrap();
+        assert_eq!(files(&find(&paths, None).await.unwrap()), [paths.key()]);
+        let error = find(&paths, Some(&default)).await.unwrap_err();
+        assert!(error.to_string().contains("only ssh-ed25519 keys"), "{error}");
+        assert_eq!(files(&find(&paths, Some(&public_path(&paths.key()))).await.unwrap()), [paths.key()]);
     }
 
     #[tokio::test]
-    async fn half_a_key_is_not_overwritten() {
+    async fn private_key_without_public_key_is_not_overwritten() {
         let home = tempfile::tempdir().unwrap();
-        let places = Places::of(home.path());
-        std::fs::create_dir_all(places.ours()).unwrap();
-        std::fs::write(places.key(), "precious").unwrap();
-        assert!(matches!(make(&places, "").await, Err(Error::Half { .. })));
-        assert_eq!(std::fs::read_to_string(places.key()).unwrap(), "precious");
+        let paths = SshPaths::new(home.path());
+        std::fs::create_dir_all(paths.dir()).unwrap();
+        std::fs::write(paths.key(), "precious").unwrap();
+        assert!(matches!(create(&paths, "").await, Err(Error::MissingPublicKey { .. })));
+        assert_eq!(std::fs::read_to_string(paths.key()).unwrap(), "precious");
     }
 
     #[tokio::test]
-    async fn a_key_with_a_passphrase_is_known_by_it() {
+    async fn key_with_passphrase_is_locked() {
         let home = tempfile::tempdir().unwrap();
         let key = |name: &str, passphrase: &str| {
             let path = home.path().join(name);
-            let made = std::process::Command::new("ssh-keygen")
+            let status = std::process::Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", passphrase, "-f"])
                 .arg(&path)
                 .status();
-            assert!(made.unwrap().success());
+            assert!(status.unwrap().success());
             path
         };
-        let (open, shut) = (key("open", ""), key("shut", "secret"));
+        let (unlocked, locked) = (key("unlocked", ""), key("locked", "secret"));
         let broken = home.path().join("broken");
-        std::fs::write(&broken, "no key").unwrap();
-        assert_eq!(locked(&[open.clone(), shut.clone()]).await, Some(shut));
-        assert_eq!(locked(&[open, broken, home.path().join("none")]).await, None);
+        std::fs::write(&broken, "not a key").unwrap();
+        assert_eq!(find_locked(&[unlocked.clone(), locked.clone()]).await, Some(locked));
+        assert_eq!(find_locked(&[unlocked, broken, home.path().join("none")]).await, None);
     }
 
     fn files(found: &[Identity]) -> Vec<PathBuf> {

@@ -1,16 +1,16 @@
-//! The host keys of servers, in a file of our own. A server's status says which key it has, and whoever may read that
-//! comes to know it over TLS: so OpenSSH never has to ask, and never takes another.
+//! The `known_hosts` file of devctl. The host key comes from the status of the server, read over TLS, so that OpenSSH never
+//! has to trust a key on first use.
 
 use std::io;
 use std::path::Path;
 
-use crate::replace;
+use crate::fs;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("the host key of {host} is not one line: {key:?}")]
+    #[error("invalid host key of {host}: {key:?}")]
     Key { host: String, key: String },
-    #[error("the host keys of servers cannot be kept in {path}; make it writable for you")]
+    #[error("could not update {path}; check its permissions")]
     File {
         path: String,
         #[source]
@@ -18,50 +18,50 @@ pub enum Error {
     },
 }
 
-/// From now on the host has this key and no other. Others may do the same at the same moment.
+/// Makes this the only key of a host. Safe with concurrent calls.
 pub fn pin(path: &Path, host: &str, key: &str) -> Result<(), Error> {
-    // The comment is nobody's business, and a second line would be somebody else's key.
+    // Drop the comment; reject embedded newlines, which would add a second entry.
     let mut words = key.split(' ');
-    let (Some(kind), Some(material), false) = (words.next(), words.next(), key.contains(['\n', '\r', '\0'])) else {
+    let (Some(algorithm), Some(blob), false) = (words.next(), words.next(), key.contains(['\n', '\r', '\0'])) else {
         return Err(Error::Key { host: host.to_owned(), key: key.to_owned() });
     };
-    change(path, |text| with(text, host, Some(&format!("{kind} {material}"))))
+    update(path, |text| with_key(text, host, Some(&format!("{algorithm} {blob}"))))
 }
 
-/// Forgets a server that is gone, by all its names.
-pub fn forget(path: &Path, hosts: &[String]) -> Result<(), Error> {
-    hosts.iter().try_for_each(|host| change(path, |text| with(text, host, None)))
+/// Removes the keys of hosts.
+pub fn remove(path: &Path, hosts: &[String]) -> Result<(), Error> {
+    hosts.iter().try_for_each(|host| update(path, |text| with_key(text, host, None)))
 }
 
-/// The text in which the host has exactly this key; nothing if that is so already.
-fn with(text: &str, host: &str, key: Option<&str>) -> Option<String> {
-    let is_ours = |line: &&str| line.split(' ').next() == Some(host);
+/// Returns the text with exactly this key for the host; `None` if it is unchanged.
+fn with_key(text: &str, host: &str, key: Option<&str>) -> Option<String> {
+    let is_host = |line: &&str| line.split(' ').next() == Some(host);
     let wanted = key.map(|key| format!("{host} {key}"));
-    let there: Vec<&str> = text.lines().filter(is_ours).collect();
-    if there == wanted.iter().map(String::as_str).collect::<Vec<_>>() {
+    let current: Vec<&str> = text.lines().filter(is_host).collect();
+    if current == wanted.iter().map(String::as_str).collect::<Vec<_>>() {
         return None;
     }
-    let kept = text.lines().filter(|line| !is_ours(line)).map(str::to_owned);
-    Some(kept.chain(wanted).map(|line| line + "\n").collect())
+    let others = text.lines().filter(|line| !is_host(line)).map(str::to_owned);
+    Some(others.chain(wanted).map(|line| line + "\n").collect())
 }
 
-fn change(path: &Path, edit: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
+fn update(path: &Path, edit: impl Fn(&str) -> Option<String>) -> Result<(), Error> {
     let failed = |source| Error::File { path: path.display().to_string(), source };
-    let read = || -> io::Result<String> { Ok(String::from_utf8_lossy(&replace::read(path)?).into_owned()) };
-    // Nearly always nothing is to be done.
+    let read = || -> io::Result<String> { Ok(String::from_utf8_lossy(&fs::read_or_empty(path)?).into_owned()) };
+    // In the common case the key is there, and no lock is needed.
     if edit(&read().map_err(failed)?).is_none() {
         return Ok(());
     }
-    let locked = || -> io::Result<()> {
+    let write_locked = || -> io::Result<()> {
         if let Some(directory) = path.parent() {
-            replace::make_directory(directory)?;
+            fs::create_private_dir(directory)?;
         }
         let lock = std::fs::File::create(path.with_extension("lock"))?;
         lock.lock()?;
-        // Somebody may have been faster.
-        edit(&read()?).map_or(Ok(()), |text| replace::write(path, text.as_bytes()))
+        // Another process may have updated the file.
+        edit(&read()?).map_or(Ok(()), |text| fs::write_atomic(path, text.as_bytes()))
     };
-    locked().map_err(failed)
+    write_locked().map_err(failed)
 }
 
 #[cfg(test)]
@@ -71,20 +71,20 @@ mod tests {
     const KEY: &str = "ssh-ed25519 AAAA";
 
     #[test]
-    fn a_host_has_one_key_and_others_stay() {
+    fn pin_replaces_all_keys_of_one_host() {
         let text = "a.odc ssh-ed25519 OLD\nb.odc ssh-ed25519 B\na.odc ssh-rsa X\n";
-        let changed = with(text, "a.odc", Some(KEY)).unwrap();
+        let changed = with_key(text, "a.odc", Some(KEY)).unwrap();
         assert_eq!(changed, "b.odc ssh-ed25519 B\na.odc ssh-ed25519 AAAA\n");
-        assert_eq!(with(&changed, "a.odc", Some(KEY)), None);
-        assert_eq!(with(&changed, "a.odc", None).unwrap(), "b.odc ssh-ed25519 B\n");
-        assert_eq!(with(&changed, "c.odc", None), None);
-        assert_eq!(with("", "a.odc", Some(KEY)).unwrap(), "a.odc ssh-ed25519 AAAA\n");
+        assert_eq!(with_key(&changed, "a.odc", Some(KEY)), None);
+        assert_eq!(with_key(&changed, "a.odc", None).unwrap(), "b.odc ssh-ed25519 B\n");
+        assert_eq!(with_key(&changed, "c.odc", None), None);
+        assert_eq!(with_key("", "a.odc", Some(KEY)).unwrap(), "a.odc ssh-ed25519 AAAA\n");
     }
 
     #[test]
-    fn a_key_brings_no_second_line_along() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("known_hosts");
+    fn key_with_newline_is_rejected() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("known_hosts");
         let error = pin(&path, "a.odc", "ssh-ed25519 AAAA\n* ssh-ed25519 EVIL").unwrap_err();
         assert!(matches!(error, Error::Key { .. }));
         assert!(!path.exists());
@@ -93,23 +93,23 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_forgotten_by_all_its_names() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("known_hosts");
+    fn remove_deletes_all_nodes_of_a_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("known_hosts");
         for host in ["a.odc", "1.a.odc", "b.odc"] {
             pin(&path, host, KEY).unwrap();
         }
-        forget(&path, &["a.odc".to_owned(), "1.a.odc".to_owned(), "2.a.odc".to_owned()]).unwrap();
+        remove(&path, &["a.odc".to_owned(), "1.a.odc".to_owned(), "2.a.odc".to_owned()]).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("b.odc {KEY}\n"));
-        // Nothing to forget is nothing to do, not even a file.
-        forget(&place.path().join("none"), &["a.odc".to_owned()]).unwrap();
-        assert!(!place.path().join("none").exists());
+        // Without a key to remove, no file is created.
+        remove(&directory.path().join("none"), &["a.odc".to_owned()]).unwrap();
+        assert!(!directory.path().join("none").exists());
     }
 
     #[test]
-    fn many_at_once_lose_nothing() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("odc/known_hosts");
+    fn concurrent_pins_are_all_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("odc/known_hosts");
         std::thread::scope(|scope| {
             for number in 0..16 {
                 let path = &path;
@@ -118,16 +118,16 @@ mod tests {
         });
         let mut lines: Vec<String> = std::fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
         lines.sort();
-        let mut expect: Vec<String> = (0..16).map(|number| format!("s{number}.odc {KEY}")).collect();
-        expect.sort();
-        assert_eq!(lines, expect);
+        let mut expected: Vec<String> = (0..16).map(|number| format!("s{number}.odc {KEY}")).collect();
+        expected.sort();
+        assert_eq!(lines, expected);
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_named() {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("file"), "").unwrap();
-        let error = pin(&place.path().join("file/known_hosts"), "a.odc", KEY).unwrap_err();
+    fn write_error_names_the_path() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("file"), "").unwrap();
+        let error = pin(&directory.path().join("file/known_hosts"), "a.odc", KEY).unwrap_err();
         assert!(error.to_string().contains("file/known_hosts"), "{error}");
     }
 }

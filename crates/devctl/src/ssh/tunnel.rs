@@ -1,8 +1,8 @@
-//! A byte stream to a port of a pod through the Kubernetes API: a WebSocket that speaks `v4.channel.k8s.io`.
+//! A byte stream to a port of a pod through the Kubernetes API: a web socket with the protocol `v4.channel.k8s.io`.
 //!
-//! kube has a port-forwarder of its own. It carries both directions in one task, so one that is stuck stops the other
-//! (and a server that waits for us to read never reads on); it sends pieces of 4 KiB, and drops what is still to come
-//! when our side has said all it has to say. Here each direction goes on its own.
+//! kube has its own port-forwarder, but it relays both directions in one task, so that a blocked direction blocks the
+//! other; it sends chunks of 4 KiB; and it drops pending data when the local side closes. Here the directions are
+//! independent.
 
 use std::io;
 use std::pin::Pin;
@@ -17,37 +17,37 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
-/// What is sent at once. Larger pieces are no faster, and take memory in every proxy on the way.
-const PIECE: usize = 64 * 1024;
+/// Larger chunks are not faster and use memory in every proxy on the path.
+const CHUNK_SIZE: usize = 64 * 1024;
 
-/// A port has two channels: its bytes, and the reason if it fails.
-const DATA: u8 = 0;
-const FAILURE: u8 = 1;
+/// Each port has a data channel and an error channel.
+const DATA_CHANNEL: u8 = 0;
+const ERROR_CHANNEL: u8 = 1;
 
-/// Why reading from or writing to a tunnel failed.
+/// The error of reading from or writing to a tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// In the words of the node, such as "connection refused".
-    #[error("pod {pod} cannot be reached: {reason}")]
+    /// The reason comes from the kubelet, such as "connection refused".
+    #[error("could not connect to pod {pod}: {reason}")]
     Refused { pod: String, reason: String },
-    #[error("the connection through the Kubernetes API broke")]
-    Broken(#[source] Box<WsError>),
-    #[error("the API server sent something that is no port-forwarding ({0})")]
+    #[error("lost the connection through the Kubernetes API")]
+    Lost(#[source] Box<WsError>),
+    #[error("port-forward protocol error: {0}")]
     Protocol(&'static str),
 }
 
-/// Reading ends when the pod, or the API server on the way, closes it. The protocol cannot say that only our direction
-/// has ended, so shutting down closes both.
+/// Reads end when the pod or the API server closes the connection. The protocol has no half-close, so shutdown closes both
+/// directions.
 pub struct Tunnel<S> {
     pod: String,
     stream: WebSocketStream<S>,
-    /// Whether each channel has said its port, as it does first.
-    begun: [bool; 2],
-    /// What came and was not yet taken.
-    rest: Bytes,
+    /// Whether each channel has sent its port number, which is its first message.
+    initialized: [bool; 2],
+    /// Received data that was not read yet.
+    buffered: Bytes,
 }
 
-/// Connects to a port of a pod. Whether the port answers is known only when something comes from it.
+/// Connects to a port of a pod. Succeeds even if nothing listens; the first read or write then fails.
 pub async fn open(
     client: &Client,
     namespace: &str,
@@ -63,79 +63,84 @@ pub async fn open(
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Tunnel<S> {
     fn new(pod: &str, stream: WebSocketStream<S>) -> Self {
-        Self { pod: pod.to_owned(), stream, begun: [false; 2], rest: Bytes::new() }
+        Self { pod: pod.to_owned(), stream, initialized: [false; 2], buffered: Bytes::new() }
     }
 
-    /// What a message brings: bytes, or none.
-    fn unpack(&mut self, mut bytes: Bytes) -> Result<Bytes, Error> {
+    /// Returns the data of a message.
+    fn parse_message(&mut self, mut bytes: Bytes) -> Result<Bytes, Error> {
         if bytes.is_empty() {
             return Ok(bytes);
         }
         let channel = bytes.get_u8();
-        let begun = self.begun.get_mut(usize::from(channel)).ok_or(Error::Protocol("a channel nobody asked for"))?;
-        if !*begun {
-            *begun = true;
+        let initialized =
+            self.initialized.get_mut(usize::from(channel)).ok_or(Error::Protocol("unexpected channel"))?;
+        if !*initialized {
+            *initialized = true;
             return match bytes.len() {
                 2 => Ok(Bytes::new()),
-                _ => Err(Error::Protocol("a channel that does not say its port first")),
+                _ => Err(Error::Protocol("missing port number")),
             };
         }
-        if channel == FAILURE {
-            return Err(refused(&self.pod, &String::from_utf8_lossy(&bytes)));
+        if channel == ERROR_CHANNEL {
+            return Err(refused_error(&self.pod, &String::from_utf8_lossy(&bytes)));
         }
         Ok(bytes)
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Tunnel<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        while self.rest.is_empty() {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.buffered.is_empty() {
             let Some(message) = ready!(Pin::new(&mut self.stream).poll_next(context)) else {
                 return Poll::Ready(Ok(()));
             };
             match message {
-                Ok(Message::Binary(bytes)) => self.rest = self.unpack(bytes).map_err(io::Error::other)?,
+                Ok(Message::Binary(bytes)) => self.buffered = self.parse_message(bytes).map_err(io::Error::other)?,
                 Ok(Message::Close(_)) => return Poll::Ready(Ok(())),
-                // Pings are answered by the library.
+                // tungstenite answers pings.
                 Ok(_) => {}
-                Err(error) => return Poll::Ready(Err(broken(error))),
+                Err(error) => return Poll::Ready(Err(lost_error(error))),
             }
         }
-        let count = into.remaining().min(self.rest.len());
-        into.put_slice(&self.rest.split_to(count));
+        let count = buffer.remaining().min(self.buffered.len());
+        buffer.put_slice(&self.buffered.split_to(count));
         Poll::Ready(Ok(()))
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tunnel<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(Pin::new(&mut self.stream).poll_ready(context)).map_err(broken)?;
-        let piece = &bytes[..bytes.len().min(PIECE)];
-        let mut message = BytesMut::with_capacity(piece.len() + 1);
-        message.put_u8(DATA);
-        message.put_slice(piece);
-        Pin::new(&mut self.stream).start_send(Message::Binary(message.freeze())).map_err(broken)?;
-        Poll::Ready(Ok(piece.len()))
+        ready!(Pin::new(&mut self.stream).poll_ready(context)).map_err(lost_error)?;
+        let chunk = &bytes[..bytes.len().min(CHUNK_SIZE)];
+        let mut message = BytesMut::with_capacity(chunk.len() + 1);
+        message.put_u8(DATA_CHANNEL);
+        message.put_slice(chunk);
+        Pin::new(&mut self.stream).start_send(Message::Binary(message.freeze())).map_err(lost_error)?;
+        Poll::Ready(Ok(chunk.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context).map_err(broken)
+        Pin::new(&mut self.stream).poll_flush(context).map_err(lost_error)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_close(context).map_err(broken)
+        Pin::new(&mut self.stream).poll_close(context).map_err(lost_error)
     }
 }
 
-fn broken(error: WsError) -> io::Error {
-    io::Error::other(Error::Broken(Box::new(error)))
+fn lost_error(error: WsError) -> io::Error {
+    io::Error::other(Error::Lost(Box::new(error)))
 }
 
-/// Nodes wrap the reason in where it came from, once per layer; the last part is what happened.
-fn refused(pod: &str, reason: &str) -> Error {
+/// The kubelet prefixes the reason once per layer; the last part is the cause.
+fn refused_error(pod: &str, reason: &str) -> Error {
     let reason = reason.trim();
-    let short = reason.rsplit(": ").next().filter(|last| !last.is_empty()).unwrap_or(reason);
-    Error::Refused { pod: pod.to_owned(), reason: short.to_owned() }
+    let cause = reason.rsplit(": ").next().filter(|last| !last.is_empty()).unwrap_or(reason);
+    Error::Refused { pod: pod.to_owned(), reason: cause.to_owned() }
 }
 
 #[cfg(test)]

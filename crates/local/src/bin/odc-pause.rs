@@ -1,4 +1,4 @@
-//! What a pod's sandbox runs: it holds the namespaces, reaps orphans, and ends when told.
+//! Process of a pod sandbox: holds the namespaces, reaps orphans and exits on a signal.
 
 use rustix::process::{WaitOptions, wait};
 use tokio::signal::unix::{SignalKind, signal};
@@ -10,7 +10,7 @@ async fn main() -> std::io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
         tokio::select! {
-            // Several may have ended behind one signal.
+            // One signal may stand for several exited children.
             _ = children.recv() => while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {},
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),

@@ -1,25 +1,25 @@
-//! Steps of a start that are processes of their own, so that the supervisor repeats them until they succeed.
+//! `odc local job`: the one-shot components that are implemented in this program.
 
 use crate::layout::Layout;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Objects every cluster has.
+    /// Applies the objects every cluster has.
     Cluster,
-    /// Images into the registry.
+    /// Pushes the base images into the registry.
     Images,
-    /// ODC into the cluster.
+    /// Installs ODC into the cluster.
     Odc,
-    /// Leases an earlier kwok holds.
+    /// Deletes the leases of an earlier kwok process.
     SimulatedLeases,
 }
 
 pub async fn job(layout: Layout, job: Job) -> anyhow::Result<()> {
-    let blueprint = super::blueprint(layout)?;
+    let blueprint = super::load_blueprint(layout)?;
     match job {
-        Job::Cluster => crate::cluster::prepare(&blueprint).await,
-        Job::Images => crate::image::push_cached(&blueprint).await,
-        Job::Odc => crate::installation::install(&blueprint).await,
-        Job::SimulatedLeases => crate::cluster::release_simulated(&blueprint).await,
+        Job::Cluster => crate::cluster::bootstrap(&blueprint).await,
+        Job::Images => crate::image::push_base_images(&blueprint).await,
+        Job::Odc => crate::odc_install::install(&blueprint).await,
+        Job::SimulatedLeases => crate::cluster::delete_simulated_leases(&blueprint).await,
     }
 }

@@ -1,4 +1,4 @@
-//! Brings a cloud up, or makes a running one what was asked for. Safe to interrupt and to repeat.
+//! `odc local up`: starts a cluster, or changes a running one to the requested settings. Idempotent.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
@@ -6,73 +6,74 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::Node;
-use kube::Client;
-use kube::api::Api;
-use kube::runtime::wait::await_condition;
+use odc_api::duration::format_seconds;
 
+use super::node::wait_node_ready;
 use crate::artifact::{Executables, tail};
-use crate::control::{Conversation, Reply, Request};
+use crate::components::{Blueprint, ensure_password};
+use crate::control::{Reply, Request, SupervisorClient};
+use crate::error::Error;
 use crate::layout::Layout;
-use crate::network::NodeIndex;
-use crate::parts::{Blueprint, GPU_RESOURCE, ensure_password};
 use crate::pki::Pki;
-use crate::problem::Problem;
-use crate::process::{Record, elapsed};
 use crate::progress::Progress;
-use crate::settings::{Ask, KUBERNETES, Settings, Shape};
-use crate::supervisor::{Snapshot, State};
-use crate::{existing, host, image, preflight};
+use crate::settings::{KUBERNETES_VERSION, Mode, Settings, UpOptions};
+use crate::supervisor::{State, Statuses};
+use crate::{external_cluster, host, image, preflight};
 
-/// All parts together; generous, since a busy machine is no fault.
-const READY_LIMIT: Duration = Duration::from_mins(4);
-const NODE_LIMIT: Duration = Duration::from_mins(2);
-/// A part that came back this often is not going to.
-const HOPELESS: u32 = 5;
+/// For all components together. Generous, because a busy machine is slow.
+const COMPONENTS_READY_TIMEOUT: Duration = Duration::from_mins(4);
+/// `up` gives up on a component after this many restarts.
+const MAX_RESTARTS: u32 = 5;
+const SUPERVISOR_START_TIMEOUT: Duration = Duration::from_secs(20);
+const SUPERVISOR_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const TAIL_LINES: usize = 10;
 
-pub async fn up(layout: Layout, ask: Ask) -> anyhow::Result<()> {
+pub async fn up(layout: Layout, options: UpOptions) -> anyhow::Result<()> {
     let started = Instant::now();
     let progress = Progress::new();
-    let ask = Ask { existing: ask.existing.as_deref().map(existing::resolve).transpose()?, ..ask };
-    let known = Settings::load(&layout)?;
-    preflight::check_root(known.as_ref().map_or_else(|| ask.shape(), Settings::shape))?;
+    let external_kubeconfig =
+        options.external_kubeconfig.as_deref().map(external_cluster::canonical_path).transpose()?;
+    let options = UpOptions { external_kubeconfig, ..options };
+    let stored = Settings::load(&layout)?;
+    preflight::check_root(stored.as_ref().map_or_else(|| options.mode(), Settings::mode))?;
     preflight::check_directory(&layout)?;
-    let _turn = super::take_turn(&layout)?;
-    if let Some(kubeconfig) = ask.existing.as_ref().or(known.as_ref().and_then(|known| known.existing.as_ref())) {
-        progress.say(&existing::look(kubeconfig).await?.plan(kubeconfig));
+    let _lock = super::lock_cluster(&layout)?;
+    let stored_kubeconfig = stored.as_ref().and_then(|stored| stored.external_kubeconfig.as_ref());
+    if let Some(kubeconfig) = options.external_kubeconfig.as_ref().or(stored_kubeconfig) {
+        progress.print(&external_cluster::inspect(kubeconfig).await?.describe(kubeconfig));
     }
-    let settings = settle(&layout, &ask).await?;
+    let settings = resolve_settings(&layout, &options).await?;
     let blueprint = Blueprint::new(settings, layout, Executables::find()?)?;
     preflight::check_ports(&blueprint).await?;
     build(&blueprint, progress).await?;
-    Pki::of(&blueprint.layout).ensure(&blueprint.settings)?;
+    Pki::new(&blueprint.layout).ensure_all(&blueprint.settings)?;
     ensure_password(&blueprint.layout.database_password())?;
-    link_commands(&blueprint)?;
+    link_executables(&blueprint)?;
 
     ensure_supervisor(&blueprint).await?;
-    super::ask(&blueprint, &Request::Apply).await?;
-    start(&blueprint, progress).await?;
-    progress.say(&summary(&blueprint, started.elapsed()));
+    super::request(&blueprint, &Request::Apply).await?;
+    wait_ready(&blueprint, progress).await?;
+    progress.print(&summary(&blueprint, started.elapsed()));
     Ok(())
 }
 
-/// The settings of this cloud, written down, with a network that is ours from here on.
-async fn settle(layout: &Layout, ask: &Ask) -> anyhow::Result<Settings> {
+/// Merges the options into the stored settings, stores them and reserves the network.
+async fn resolve_settings(layout: &Layout, options: &UpOptions) -> anyhow::Result<Settings> {
     let stored = Settings::load(layout)?;
-    // Held until the bridge stands: a second cloud then sees the network as taken.
-    let needs_network = stored.as_ref().map_or_else(|| ask.shape(), Settings::shape) == Shape::Full;
-    let _host = if needs_network { Some(host::lock_host()?) } else { None };
-    let free = match (&stored, ask.network) {
-        (None, None) if needs_network => Some(host::free_network(layout).await?),
+    // Held until the bridge exists, after which other clusters see the network as used.
+    let needs_network = stored.as_ref().map_or_else(|| options.mode(), Settings::mode) == Mode::Full;
+    let _host_lock = if needs_network { Some(host::lock_host()?) } else { None };
+    let free_network = match (&stored, options.network) {
+        (None, None) if needs_network => Some(host::find_free_network(layout).await?),
         _ => None,
     };
-    let settings = Settings::merge(stored, ask, || free.context("a network was named"))?;
-    if settings.shape() == Shape::Full {
+    let settings = Settings::merge(stored, options, || free_network.context("the options name a network"))?;
+    if settings.mode() == Mode::Full {
         host::check_network(layout, settings.network).await?;
     }
-    // Before anything is made: whatever happens now, `down` and `reset` know of this cloud.
+    // Stored before anything is created, so that `down` and `reset` can clean up after a failure.
     settings.store(layout)?;
-    if settings.shape() == Shape::Full {
+    if settings.mode() == Mode::Full {
         host::Host::new(layout, settings.network)?.ensure_bridge().await?;
     }
     Ok(settings)
@@ -80,28 +81,28 @@ async fn settle(layout: &Layout, ask: &Ask) -> anyhow::Result<Settings> {
 
 async fn build(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> {
     let Blueprint { settings, executables, layout, .. } = blueprint;
-    let built = settings.shape() == Shape::Existing || executables.kube.exists();
-    preflight::check_space(layout, &crate::artifact::cache()?, built)?;
+    let built = settings.mode() == Mode::External || executables.kube.exists();
+    preflight::check_space(layout, &crate::artifact::cache_dir()?, built)?;
     executables.ensure(settings, progress).await?;
-    if settings.shape() == Shape::Full {
-        image::ensure_cached(executables, progress).await?;
+    if settings.mode() == Mode::Full {
+        image::ensure_base_images(executables, progress).await?;
     }
     Ok(())
 }
 
-/// `PATH` gets one directory with links into the caches.
-fn link_commands(blueprint: &Blueprint) -> anyhow::Result<()> {
+/// Links the commands for users into one directory, to be added to `PATH`.
+fn link_executables(blueprint: &Blueprint) -> anyhow::Result<()> {
     let bin = blueprint.layout.bin();
     std::fs::create_dir_all(&bin)?;
     let Executables { kube, odc, devctl, .. } = &blueprint.executables;
-    // kubectl finds its plug-ins by their names: `kubectl odc` is devctl.
+    // kubectl finds plugins by name, so `kubectl odc` runs devctl.
     for (name, target) in [("kubectl", kube), ("odc", odc), ("devctl", devctl), ("kubectl-odc", devctl)] {
         let link = bin.join(name);
-        // Beside an existing cluster nothing of Kubernetes is built.
+        // Kubernetes is not built when an external cluster is used.
         if !target.exists() {
             continue;
         }
-        if std::fs::read_link(&link).is_ok_and(|now| now == *target) {
+        if std::fs::read_link(&link).is_ok_and(|current| current == *target) {
             continue;
         }
         let next = bin.join(format!(".{name}.next"));
@@ -113,21 +114,21 @@ fn link_commands(blueprint: &Blueprint) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One of this very build: an older one hands over, and the parts do not notice.
+/// Starts a supervisor of this build. One of another build hands over first, without a restart of components.
 async fn ensure_supervisor(blueprint: &Blueprint) -> anyhow::Result<()> {
     let layout = &blueprint.layout;
-    if let Some(mut hello) = Conversation::start(&layout.socket(), &Request::Hello).await? {
-        match hello.next().await? {
-            Some(Reply::Hello { build, .. }) if build == blueprint.executables.build => return Ok(()),
+    if let Some(mut hello) = SupervisorClient::send(&layout.socket(), &Request::Hello).await? {
+        match hello.next_reply().await? {
+            Some(Reply::Hello { build, .. }) if build == blueprint.executables.build_id => return Ok(()),
             _ => {
-                if let Some(conversation) = Conversation::start(&layout.socket(), &Request::HandOver).await? {
-                    conversation.done().await?;
+                if let Some(client) = SupervisorClient::send(&layout.socket(), &Request::HandOver).await? {
+                    client.wait_done().await?;
                 }
             }
         }
     }
-    super::down::wait_for_lock(layout).await?;
-    let log = layout.log_of("supervisor");
+    super::down::wait_for_supervisor_exit(layout).await?;
+    let log = layout.component_log("supervisor");
     std::fs::create_dir_all(layout.logs())?;
     let output = std::fs::File::options()
         .create(true)
@@ -143,181 +144,149 @@ async fn ensure_supervisor(blueprint: &Blueprint) -> anyhow::Result<()> {
         .stderr(output)
         .spawn()
         .context("starting the supervisor")?;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while Conversation::start(&layout.socket(), &Request::Hello).await?.is_none() {
-        let ended = child.try_wait()?.is_some();
+    let deadline = Instant::now() + SUPERVISOR_START_TIMEOUT;
+    while SupervisorClient::send(&layout.socket(), &Request::Hello).await?.is_none() {
+        let exited = child.try_wait()?.is_some();
         anyhow::ensure!(
-            !ended && Instant::now() < deadline,
-            "the supervisor did not start; its last lines:\n{}",
-            tail(&std::fs::read_to_string(&log).unwrap_or_default(), 10)
+            !exited && Instant::now() < deadline,
+            "the supervisor did not start; last lines:\n{}",
+            tail(&std::fs::read_to_string(&log).unwrap_or_default(), TAIL_LINES)
         );
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(SUPERVISOR_POLL_INTERVAL).await;
     }
     Ok(())
 }
 
-async fn start(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> {
-    let note = Mutex::new(String::new());
-    let waiting = watch_parts(blueprint, |snapshot| {
-        if let Ok(mut note) = note.lock() {
-            *note = waiting_for(snapshot);
+async fn wait_ready(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> {
+    let detail = Mutex::new(String::new());
+    let components = watch_components(blueprint, |statuses| {
+        if let Ok(mut detail) = detail.lock() {
+            *detail = starting_components(statuses);
         }
     });
-    let shown = || note.lock().map(|note| note.clone()).unwrap_or_default();
-    progress.step_with("starting the parts", waiting, shown).await?;
-    if blueprint.settings.shape() == Shape::Existing {
+    let current_detail = || detail.lock().map(|detail| detail.clone()).unwrap_or_default();
+    progress.step_with("starting components", components, current_detail).await?;
+    if blueprint.settings.mode() == Mode::External {
         return Ok(());
     }
     let client = crate::cluster::client(&blueprint.layout.kubeconfig()).await?;
-    let usable = async {
+    let schedulable = async {
         for node in blueprint.settings.running_nodes() {
-            node_ready(&client, blueprint, node).await?;
+            wait_node_ready(&client, blueprint, node).await?;
         }
-        crate::cluster::takes_pods(&client, "default").await
+        crate::cluster::wait_default_service_account(&client, "default").await
     };
-    progress.step("waiting until pods can run", usable).await?;
-    if blueprint.settings.shape() == Shape::Full && !blueprint.settings.bare {
-        progress.step("starting ODC", crate::installation::ready(blueprint)).await?;
+    progress.step("waiting until pods can run", schedulable).await?;
+    if blueprint.settings.mode() == Mode::Full && !blueprint.settings.bare {
+        progress.step("starting ODC", crate::odc_install::wait_ready(blueprint)).await?;
     }
     Ok(())
 }
 
-fn waiting_for(snapshot: &Snapshot) -> String {
+fn starting_components(statuses: &Statuses) -> String {
     let names: Vec<&str> =
-        snapshot.iter().filter(|(_, status)| status.state == State::Starting).map(|(name, _)| name.as_str()).collect();
+        statuses.iter().filter(|(_, status)| status.state == State::Starting).map(|(name, _)| name.as_str()).collect();
     names.join(", ")
 }
 
-pub(super) async fn parts_ready(blueprint: &Blueprint) -> anyhow::Result<()> {
-    watch_parts(blueprint, |_| ()).await
+pub(super) async fn wait_components_ready(blueprint: &Blueprint) -> anyhow::Result<()> {
+    watch_components(blueprint, |_| ()).await
 }
 
-/// Follows the supervisor until all parts are ready, or one is hopeless.
-async fn watch_parts(blueprint: &Blueprint, mut see: impl FnMut(&Snapshot)) -> anyhow::Result<()> {
-    let wanted: Vec<String> = blueprint.parts().into_iter().map(|part| part.name).collect();
-    let mut last = Snapshot::new();
-    // What broke before we came does not count against what we started.
-    let mut earlier = HashMap::new();
-    let following = async {
-        let Some(mut conversation) = Conversation::start(&blueprint.layout.socket(), &Request::Watch).await? else {
-            return Err(Problem::NotRunning { directory: blueprint.layout.root().into() }.into());
+/// Watches the supervisor until all components are ready. Fails if one exceeds [`MAX_RESTARTS`].
+async fn watch_components(blueprint: &Blueprint, mut observe: impl FnMut(&Statuses)) -> anyhow::Result<()> {
+    let desired: Vec<String> = blueprint.components().into_iter().map(|component| component.name).collect();
+    let mut last = Statuses::new();
+    // Restarts from before this call do not count.
+    let mut initial_restarts = HashMap::new();
+    let watch = async {
+        let Some(mut client) = SupervisorClient::send(&blueprint.layout.socket(), &Request::Watch).await? else {
+            return Err(Error::NotRunning { directory: blueprint.layout.root().into() }.into());
         };
-        while let Some(reply) = conversation.next().await? {
-            let Reply::Parts(snapshot) = reply else { continue };
-            see(&snapshot);
-            last.clone_from(&snapshot);
-            if wanted.iter().all(|name| snapshot.get(name).is_some_and(|status| status.state == State::Ready)) {
+        while let Some(reply) = client.next_reply().await? {
+            let Reply::Statuses(statuses) = reply else { continue };
+            observe(&statuses);
+            last.clone_from(&statuses);
+            if desired.iter().all(|name| statuses.get(name).is_some_and(|status| status.state == State::Ready)) {
                 return Ok(());
             }
-            let hopeless = snapshot.iter().find(|(name, status)| {
-                let before = *earlier.entry((*name).clone()).or_insert(status.restarts);
-                status.state == State::BackOff && status.restarts.saturating_sub(before) >= HOPELESS
+            let failed = statuses.iter().find(|(name, status)| {
+                let initial = *initial_restarts.entry((*name).clone()).or_insert(status.restarts);
+                status.state == State::BackOff && status.restarts.saturating_sub(initial) >= MAX_RESTARTS
             });
-            if let Some((name, status)) = hopeless {
-                let reason = format!("it ended {HOPELESS} times: {}", status.message);
+            if let Some((name, status)) = failed {
+                let reason = format!("restarted {MAX_RESTARTS} times: {}", status.message);
                 return Err(not_ready(blueprint, name, &reason).into());
             }
         }
-        anyhow::bail!("the supervisor ended; see ./dev logs supervisor")
+        anyhow::bail!("the supervisor exited\nhint: run `./dev logs supervisor`")
     };
-    if let Ok(result) = tokio::time::timeout(READY_LIMIT, following).await {
+    if let Ok(result) = tokio::time::timeout(COMPONENTS_READY_TIMEOUT, watch).await {
         return result;
     }
-    let (name, reason) = last
+    let (name, message) = last
         .iter()
         .find(|(_, status)| status.state != State::Ready && status.state != State::Waiting)
         .map_or(("supervisor".to_owned(), String::new()), |(name, status)| (name.clone(), status.message.clone()));
-    let reason = format!("{reason} for {} s", READY_LIMIT.as_secs());
+    let reason = format!("timed out after {}: {message}", format_seconds(COMPONENTS_READY_TIMEOUT.as_secs()));
     Err(not_ready(blueprint, &name, &reason).into())
 }
 
-fn not_ready(blueprint: &Blueprint, part: &str, reason: &str) -> Problem {
-    let log = std::fs::read(blueprint.layout.log_of(part)).unwrap_or_default();
-    Problem::NotReady { part: part.into(), reason: reason.into(), tail: tail(&String::from_utf8_lossy(&log), 10) }
+pub(super) fn not_ready(blueprint: &Blueprint, component: &str, reason: &str) -> Error {
+    let log = std::fs::read(blueprint.layout.component_log(component)).unwrap_or_default();
+    let tail = tail(&String::from_utf8_lossy(&log), TAIL_LINES);
+    Error::NotReady { component: component.into(), reason: reason.into(), tail }
 }
 
-/// Ready, by the word of the kubelet that runs now: the object may still speak of the last time it was up.
-pub(super) async fn node_ready(client: &Client, blueprint: &Blueprint, node: NodeIndex) -> anyhow::Result<()> {
-    let kubelet = format!("{node}/kubelet");
-    let record = Record::load(&blueprint.layout.run(), &kubelet).with_context(|| format!("{kubelet} does not run"))?;
-    let started = record.started_at()?;
-    let enough = gpus_are(super::devices::healthy_gpus(blueprint, node));
-    let ready = |node: &Node| {
-        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let mut heartbeats = conditions
-            .filter(|condition| condition.type_ == "Ready")
-            .filter_map(|condition| condition.last_heartbeat_time.as_ref());
-        crate::cluster::is_ready(node) && enough(node) && heartbeats.any(|heartbeat| heartbeat.0 >= started)
-    };
-    await_node(Api::all(client.clone()), node, ready).await.map_err(|error| {
-        let bridge = blueprint.layout.id().bridge();
-        let hint = format!("{error}; if this machine has a firewall, it must let {bridge} pass");
-        not_ready(blueprint, &kubelet, &hint).into()
-    })
-}
-
-pub(super) fn gpus_are(count: usize) -> impl Fn(&Node) -> bool {
-    move |node| {
-        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        let shown = allocatable
-            .and_then(|all| all.get(GPU_RESOURCE))
-            .map_or(0, |quantity| quantity.0.parse().unwrap_or(usize::MAX));
-        shown == count
-    }
-}
-
-pub(super) async fn await_node(nodes: Api<Node>, node: NodeIndex, holds: impl Fn(&Node) -> bool) -> anyhow::Result<()> {
-    let condition = |object: Option<&Node>| object.is_some_and(&holds);
-    tokio::time::timeout(NODE_LIMIT, await_condition(nodes, &node.to_string(), condition))
-        .await
-        .with_context(|| format!("node {node} is not as expected after {} s", NODE_LIMIT.as_secs()))??;
-    Ok(())
-}
-
-fn summary(blueprint: &Blueprint, took: Duration) -> String {
+fn summary(blueprint: &Blueprint, elapsed: Duration) -> String {
     let settings = &blueprint.settings;
-    let took = elapsed(took);
-    let next = |lines: &[(&str, &str)]| {
-        let width = lines.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
-        lines.iter().map(|(command, about)| format!("  {command:<width$}  {about}\n")).collect::<String>()
+    let elapsed = format_seconds(elapsed.as_secs());
+    let table = |rows: &[(&str, &str)]| {
+        let width = rows.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
+        rows.iter().map(|(command, description)| format!("  {command:<width$}  {description}\n")).collect::<String>()
     };
-    match settings.shape() {
-        Shape::Existing => {
-            let lines = [
-                ("eval \"$(./dev env)\"", "use it in this shell: kubectl, psql"),
-                ("./dev down", "stop PostgreSQL, keep its state"),
+    match settings.mode() {
+        Mode::External => {
+            let rows = [
+                ("eval \"$(./dev env)\"", "configure kubectl and psql in this shell"),
+                ("./dev down", "stop PostgreSQL and keep its state"),
             ];
-            format!("\nReady ({took}): the existing cluster, and PostgreSQL beside it.\n\n{}", next(&lines))
+            format!("\nStarted PostgreSQL for the existing cluster in {elapsed}.\n\n{}", table(&rows))
         }
-        Shape::ControlPlane => {
-            let lines =
-                [("eval \"$(./dev env)\"", "use it in this shell: kubectl"), ("./dev down", "stop it, keep its state")];
-            format!("\nReady ({took}): a control plane without nodes, Kubernetes {KUBERNETES}.\n\n{}", next(&lines))
+        Mode::ControlPlane => {
+            let rows = [
+                ("eval \"$(./dev env)\"", "configure kubectl in this shell"),
+                ("./dev down", "stop the control plane and keep its state"),
+            ];
+            format!(
+                "\nStarted a control plane without nodes, Kubernetes {KUBERNETES_VERSION}, in {elapsed}.\n\n{}",
+                table(&rows)
+            )
         }
-        Shape::Full => {
-            let mut about = vec![
+        Mode::Full => {
+            let mut features = vec![
                 format!("{} node{}", settings.nodes, if settings.nodes == 1 { "" } else { "s" }),
                 format!("{} GPUs each", settings.gpus),
             ];
             if settings.simulated_nodes > 0 {
-                about.push(format!("{} simulated nodes", settings.simulated_nodes));
+                features.push(format!("{} simulated nodes", settings.simulated_nodes));
             }
             let stopped: Vec<&str> = settings.stopped.iter().map(String::as_str).collect();
             if !stopped.is_empty() {
-                about.push(format!("{} taken away (odc local node start …)", stopped.join(", ")));
+                features.push(format!("{} powered off", stopped.join(", ")));
             }
-            let lines = [
-                ("./dev try", "a shell in a dev server of your own"),
-                ("eval \"$(./dev env)\"", "use it in this shell: devctl, kubectl, psql, odc"),
-                ("export DEVCTL_CONTEXT=demo", "and devctl acts as the user demo: devctl avail, devctl create"),
-                ("kubectl --context demo …", "the same with kubectl, in namespace dev-demo"),
-                ("./dev status", "what runs and how much memory it takes"),
-                ("./dev down", "stop it, keep its state"),
+            let rows = [
+                ("./dev try", "create a dev server and open a shell in it"),
+                ("eval \"$(./dev env)\"", "configure devctl, kubectl, psql and odc in this shell"),
+                ("export DEVCTL_CONTEXT=demo", "run devctl as the user demo: devctl avail, devctl create"),
+                ("kubectl --context demo …", "run kubectl as the user demo, in namespace dev-demo"),
+                ("./dev status", "show all components and their memory"),
+                ("./dev down", "stop the cluster and keep its state"),
             ];
             format!(
-                "\nYour cloud is ready ({took}): {}, Kubernetes {KUBERNETES}.\n\n{}",
-                about.join(", "),
-                next(&lines)
+                "\nStarted the local cluster in {elapsed}: {}, Kubernetes {KUBERNETES_VERSION}.\n\n{}",
+                features.join(", "),
+                table(&rows)
             )
         }
     }

@@ -1,6 +1,6 @@
-//! Writes OCI layouts: one compressed layer, a configuration, a manifest.
+//! Writes OCI image layouts with one compressed layer.
 //!
-//! The same content gives the same bytes, so an image's name in the cache is its content.
+//! The output is reproducible, so cached layouts are named after a hash of their content.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write};
@@ -15,48 +15,48 @@ use oci_spec::image::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::cache;
+use super::images_dir;
 
-/// Images of our own programs run as nobody in particular.
-const USER: u32 = 65532;
+/// User and group ID of packed executables.
+const UID: u32 = 65532;
 
-/// Whom this machine trusts, and so the images made on it.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// CA certificates of this machine, copied into the image.
+const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// An executable, and where it is in its image.
+/// An executable and its path in the image.
 #[derive(Clone, Debug)]
 pub(super) struct Program<'a> {
     pub binary: &'a Path,
-    /// Without a slash in front.
-    pub place: String,
+    /// Without a leading slash.
+    pub path: String,
 }
 
 impl<'a> Program<'a> {
-    /// At the root, unless another place is named.
-    pub fn new(binary: &'a Path, at: Option<&str>) -> anyhow::Result<Self> {
+    /// The default path is the file name in the root directory.
+    pub fn new(binary: &'a Path, path: Option<&str>) -> anyhow::Result<Self> {
         let name = binary.file_name().and_then(|name| name.to_str());
-        let place = at.or(name).with_context(|| format!("{} has no usable name", binary.display()))?;
-        let place = place.trim_start_matches('/').to_owned();
+        let path = path.or(name).with_context(|| format!("{} has no valid file name", binary.display()))?;
+        let path = path.trim_start_matches('/').to_owned();
         anyhow::ensure!(
-            !place.is_empty() && place.split('/').all(|part| !["", ".", ".."].contains(&part)),
-            "an executable cannot be at {place:?} in an image; name a file, such as /bin/sh"
+            !path.is_empty() && path.split('/').all(|segment| !["", ".", ".."].contains(&segment)),
+            "invalid path of an executable in an image: {path:?}; expected a file such as /bin/sh"
         );
-        Ok(Self { binary, place })
+        Ok(Self { binary, path })
     }
 
-    /// What the image is called by.
+    /// Returns the name of the image.
     pub fn name(&self) -> &str {
-        self.place.rsplit('/').next().unwrap_or(&self.place)
+        self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 }
 
-/// Where the image of this very binary lies or will lie: `NAME.HASH`.
-pub(super) fn cached(program: &Program<'_>) -> anyhow::Result<PathBuf> {
+/// Returns the path of the layout of this image, `NAME.HASH`, which may not exist yet.
+pub(super) fn layout_path(program: &Program<'_>) -> anyhow::Result<PathBuf> {
     let (binary, name) = (program.binary, program.name());
     let mut file = File::open(binary).with_context(|| format!("reading {}", binary.display()))?;
     let mut hash = Sha256::new();
-    if program.place != name {
-        hash.update(&program.place);
+    if program.path != name {
+        hash.update(&program.path);
     }
     let mut buffer = vec![0; 1 << 20];
     loop {
@@ -65,46 +65,42 @@ pub(super) fn cached(program: &Program<'_>) -> anyhow::Result<PathBuf> {
             read => hash.update(&buffer[..read]),
         }
     }
-    Ok(cache()?.join(format!("{name}.{}", &hex(&hash.finalize())[..12])))
+    Ok(images_dir()?.join(format!("{name}.{}", &hex(&hash.finalize())[..12])))
 }
 
-/// A minimal image: the static binary, and a user for it.
-pub(super) fn binary(program: &Program<'_>, layout: &Path) -> anyhow::Result<()> {
-    let Program { binary, place } = program;
+/// Packs a minimal image: the static executable, a user for it and CA certificates.
+pub(super) fn pack_binary(program: &Program<'_>, layout: &Path) -> anyhow::Result<()> {
+    let Program { binary, path: target } = program;
     let mut config = Config::default();
     config
-        .set_entrypoint(Some(vec![format!("/{place}")]))
-        .set_user(Some(format!("{USER}:{USER}")))
+        .set_entrypoint(Some(vec![format!("/{target}")]))
+        .set_user(Some(format!("{UID}:{UID}")))
         .set_working_dir(Some("/".into()));
     write_layout(layout, config, |layer| {
         let mut archive = tar::Builder::new(layer);
         for (path, text) in [
-            ("etc/passwd", format!("root:x:0:0:root:/:/sbin/nologin\nodc:x:{USER}:{USER}:odc:/:/sbin/nologin\n")),
-            ("etc/group", format!("root:x:0:\nodc:x:{USER}:\n")),
+            ("etc/passwd", format!("root:x:0:0:root:/:/sbin/nologin\nodc:x:{UID}:{UID}:odc:/:/sbin/nologin\n")),
+            ("etc/group", format!("root:x:0:\nodc:x:{UID}:\n")),
         ] {
             archive.append_data(&mut header(text.len() as u64, 0o644), path, text.as_bytes())?;
         }
-        // For talking to registries and clouds by TLS.
-        if let Ok(authorities) = std::fs::read(AUTHORITIES) {
-            archive.append_data(
-                &mut header(authorities.len() as u64, 0o644),
-                &AUTHORITIES[1..],
-                authorities.as_slice(),
-            )?;
+        // For TLS connections to registries and the API server.
+        if let Ok(bundle) = std::fs::read(CA_BUNDLE) {
+            archive.append_data(&mut header(bundle.len() as u64, 0o644), &CA_BUNDLE[1..], bundle.as_slice())?;
         }
         let file = File::open(binary)?;
-        archive.append_data(&mut header(file.metadata()?.len(), 0o755), place, file)?;
+        archive.append_data(&mut header(file.metadata()?.len(), 0o755), target, file)?;
         archive.finish()
     })
 }
 
-/// Writes the layout beside its place and moves it there when it is complete.
+/// Writes the layout into a temporary directory and renames it when it is complete.
 pub(super) fn write_layout(
     layout: &Path,
     config: Config,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut name = layout.file_name().context("an image has a name")?.to_owned();
+    let mut name = layout.file_name().context("a layout has a file name")?.to_owned();
     name.push(".new");
     let work = layout.with_file_name(name);
     let _lock = lock(&work.with_extension("lock"))?;
@@ -117,17 +113,17 @@ pub(super) fn write_layout(
     let blobs = work.join("blobs/sha256");
     std::fs::create_dir_all(&blobs)?;
 
-    let unnamed = work.join("layer");
-    let mut compressed = Hashing::new(io::BufWriter::new(File::create(&unnamed)?));
-    // Loopback is faster than any compressor, and the cache is not precious.
-    let mut plain = Hashing::new(GzEncoder::new(&mut compressed, Compression::fast()));
-    fill(&mut plain)?;
-    let (content, encoder) = plain.finish();
+    let layer_path = work.join("layer");
+    let mut compressed = HashingWriter::new(io::BufWriter::new(File::create(&layer_path)?));
+    // Fast compression: images are only pushed over loopback.
+    let mut uncompressed = HashingWriter::new(GzEncoder::new(&mut compressed, Compression::fast()));
+    fill(&mut uncompressed)?;
+    let (diff_id, encoder) = uncompressed.finish();
     encoder.finish()?;
     let size = compressed.written;
     let (digest, writer) = compressed.finish();
     writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    std::fs::rename(&unnamed, blobs.join(&digest))?;
+    std::fs::rename(&layer_path, blobs.join(&digest))?;
     let layer = descriptor(MediaType::ImageLayerGzip, size, &digest)?;
 
     let mut image = ImageConfiguration::default();
@@ -135,7 +131,7 @@ pub(super) fn write_layout(
         .set_architecture(architecture())
         .set_os(Os::Linux)
         .set_config(Some(config))
-        .set_rootfs(RootFsBuilder::default().typ("layers").diff_ids(vec![format!("sha256:{content}")]).build()?);
+        .set_rootfs(RootFsBuilder::default().typ("layers").diff_ids(vec![format!("sha256:{diff_id}")]).build()?);
     let config = write_blob(&blobs, MediaType::ImageConfig, &serde_json::to_vec(&image)?)?;
     let manifest = ImageManifestBuilder::default()
         .schema_version(SCHEMA_VERSION)
@@ -150,24 +146,24 @@ pub(super) fn write_layout(
         .manifests(vec![manifest])
         .build()?;
     std::fs::write(work.join("index.json"), serde_json::to_vec(&index)?)?;
-    let mark = OciLayoutBuilder::default().image_layout_version("1.0.0").build()?;
-    std::fs::write(work.join("oci-layout"), serde_json::to_vec(&mark)?)?;
+    let marker = OciLayoutBuilder::default().image_layout_version("1.0.0").build()?;
+    std::fs::write(work.join("oci-layout"), serde_json::to_vec(&marker)?)?;
 
-    std::fs::rename(&work, layout).with_context(|| format!("keeping {}", layout.display()))
+    std::fs::rename(&work, layout).with_context(|| format!("renaming to {}", layout.display()))
 }
 
-/// Two makers of the same image take turns, and the second finds it done.
+/// Serializes concurrent builds of the same image.
 fn lock(path: &Path) -> anyhow::Result<File> {
     let file = File::create(path).with_context(|| format!("opening {}", path.display()))?;
     file.lock().with_context(|| format!("waiting for {}", path.display()))?;
     Ok(file)
 }
 
-/// The digest a registry knows the image by.
+/// Returns the manifest digest, which identifies the image in a registry.
 pub(super) fn manifest_digest(layout: &Path) -> anyhow::Result<String> {
     let index = oci_spec::image::ImageIndex::from_file(layout.join("index.json"))
         .with_context(|| format!("reading {}", layout.display()))?;
-    Ok(index.manifests().first().context("an image layout without an image")?.digest().to_string())
+    Ok(index.manifests().first().context("the image layout has no manifest")?.digest().to_string())
 }
 
 fn write_blob(blobs: &Path, kind: MediaType, bytes: &[u8]) -> anyhow::Result<Descriptor> {
@@ -199,14 +195,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hashes and counts what passes through.
-struct Hashing<W> {
+/// Writer that hashes and counts the bytes written.
+struct HashingWriter<W> {
     inner: W,
     hash: Sha256,
     written: u64,
 }
 
-impl<W> Hashing<W> {
+impl<W> HashingWriter<W> {
     fn new(inner: W) -> Self {
         Self { inner, hash: Sha256::new(), written: 0 }
     }
@@ -216,7 +212,7 @@ impl<W> Hashing<W> {
     }
 }
 
-impl<W: Write> Write for Hashing<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(buffer)?;
         self.hash.update(&buffer[..written]);
@@ -234,44 +230,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_binary_packs_to_the_same_image() {
+    fn packing_is_reproducible() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("program");
         std::fs::write(&program, "#!static").unwrap();
         let (one, two) = (directory.path().join("one"), directory.path().join("two"));
         let packed = Program::new(&program, None).unwrap();
-        binary(&packed, &one).unwrap();
-        binary(&packed, &two).unwrap();
+        pack_binary(&packed, &one).unwrap();
+        pack_binary(&packed, &two).unwrap();
         assert_eq!(manifest_digest(&one).unwrap(), manifest_digest(&two).unwrap());
     }
 
     #[test]
-    fn a_program_can_be_at_any_place_of_its_image_and_has_its_name() {
+    fn image_is_named_after_the_file_name_of_the_executable() {
         let file = Path::new("/usr/bin/busybox");
-        let at = |place| Program::new(file, place).map(|program| (program.place.clone(), program.name().to_owned()));
-        assert_eq!(at(None).unwrap(), ("busybox".to_owned(), "busybox".to_owned()));
-        assert_eq!(at(Some("/bin/sh")).unwrap(), ("bin/sh".to_owned(), "sh".to_owned()));
-        for odd in ["", "/", "/bin/", "/../sh", "a//b", "."] {
-            assert!(at(Some(odd)).is_err(), "{odd}");
+        let program = |path| Program::new(file, path).map(|program| (program.path.clone(), program.name().to_owned()));
+        assert_eq!(program(None).unwrap(), ("busybox".to_owned(), "busybox".to_owned()));
+        assert_eq!(program(Some("/bin/sh")).unwrap(), ("bin/sh".to_owned(), "sh".to_owned()));
+        for path in ["", "/", "/bin/", "/../sh", "a//b", "."] {
+            assert!(program(Some(path)).is_err(), "{path}");
         }
     }
 
     #[test]
-    fn every_blob_is_named_by_its_content() {
+    fn blobs_are_named_after_their_digest() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("program");
         std::fs::write(&program, vec![7; 100_000]).unwrap();
         let layout = directory.path().join("image");
-        binary(&Program::new(&program, None).unwrap(), &layout).unwrap();
-        let mut seen = 0;
+        pack_binary(&Program::new(&program, None).unwrap(), &layout).unwrap();
+        let mut count = 0;
         for blob in std::fs::read_dir(layout.join("blobs/sha256")).unwrap() {
             let path = blob.unwrap().path();
             assert_eq!(
                 path.file_name().unwrap().to_str().unwrap(),
                 hex(&Sha256::digest(std::fs::read(&path).unwrap()))
             );
-            seen += 1;
+            count += 1;
         }
-        assert_eq!(seen, 3);
+        assert_eq!(count, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! A watch, as the lines it consists of and the events they stand for. Pure.
+//! Lines of a watch response and the events in them.
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Kind {
+pub enum EventKind {
     Added,
     Modified,
     Deleted,
@@ -14,10 +14,10 @@ pub enum Kind {
     Error,
 }
 
-/// What a line says, as far as faults and traces want to know.
+/// Metadata of one watch event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    pub kind: Kind,
+    pub kind: EventKind,
     pub namespace: String,
     pub name: String,
     pub version: String,
@@ -25,11 +25,11 @@ pub struct Event {
 }
 
 impl Event {
-    /// Nothing for a line that is no event; it is passed on as it is.
-    pub fn read(line: &[u8]) -> Option<Self> {
+    /// Parses a line. Returns `None` for a line that is not an event, which is forwarded unchanged.
+    pub fn parse(line: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Line {
-            r#type: Kind,
+            r#type: EventKind,
             object: Object,
         }
         #[derive(Deserialize)]
@@ -51,35 +51,35 @@ impl Event {
     }
 }
 
-/// The event with which an API server ends a watch that it cannot continue.
+/// Returns the event with which an API server ends a watch that it cannot continue.
 pub fn expired() -> Bytes {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410,
         "reason": "Expired", "message": "too old resource version: by apifault"});
     Bytes::from(format!("{}\n", json!({"type": "ERROR", "object": status})))
 }
 
-/// Puts lines together from pieces cut anywhere.
+/// Assembles lines from chunks of any size.
 #[derive(Debug, Default)]
-pub struct Lines {
-    begun: BytesMut,
+pub struct LineBuffer {
+    partial: BytesMut,
 }
 
-impl Lines {
-    /// The lines that this piece completes, each with its end.
-    pub fn push(&mut self, piece: &[u8]) -> Vec<Bytes> {
-        let mut whole = Vec::new();
-        for part in piece.split_inclusive(|byte| *byte == b'\n') {
-            self.begun.extend_from_slice(part);
+impl LineBuffer {
+    /// Returns the lines that this chunk completes, each with its newline.
+    pub fn push(&mut self, chunk: &[u8]) -> Vec<Bytes> {
+        let mut lines = Vec::new();
+        for part in chunk.split_inclusive(|byte| *byte == b'\n') {
+            self.partial.extend_from_slice(part);
             if part.ends_with(b"\n") {
-                whole.push(self.begun.split().freeze());
+                lines.push(self.partial.split().freeze());
             }
         }
-        whole
+        lines
     }
 
-    /// What was begun and not ended.
-    pub fn rest(&mut self) -> Option<Bytes> {
-        (!self.begun.is_empty()).then(|| self.begun.split().freeze())
+    /// Returns the incomplete last line.
+    pub fn take_partial(&mut self) -> Option<Bytes> {
+        (!self.partial.is_empty()).then(|| self.partial.split().freeze())
     }
 }
 
@@ -88,33 +88,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_the_same_however_they_are_cut() {
+    fn lines_do_not_depend_on_the_chunk_size() {
         let text = b"first\nsecond\n\nunfinished";
         for size in 1..=text.len() {
-            let mut lines = Lines::default();
-            let whole: Vec<Bytes> = text.chunks(size).flat_map(|piece| lines.push(piece)).collect();
-            assert_eq!(whole, ["first\n", "second\n", "\n"], "pieces of {size}");
-            assert_eq!(lines.rest().as_deref(), Some(b"unfinished".as_slice()));
-            assert_eq!(lines.rest(), None);
+            let mut lines = LineBuffer::default();
+            let complete: Vec<Bytes> = text.chunks(size).flat_map(|chunk| lines.push(chunk)).collect();
+            assert_eq!(complete, ["first\n", "second\n", "\n"], "chunks of {size}");
+            assert_eq!(lines.take_partial().as_deref(), Some(b"unfinished".as_slice()));
+            assert_eq!(lines.take_partial(), None);
         }
     }
 
     #[test]
-    fn a_line_becomes_an_event() {
+    fn line_parses_into_an_event() {
         let line = br#"{"type":"MODIFIED","object":{"kind":"Pod","metadata":{"name":"one","namespace":"a","uid":"u","resourceVersion":"7"}}}"#;
-        let event = Event::read(line).unwrap();
-        assert_eq!((event.kind, event.name.as_str(), event.version.as_str()), (Kind::Modified, "one", "7"));
+        let event = Event::parse(line).unwrap();
+        assert_eq!((event.kind, event.name.as_str(), event.version.as_str()), (EventKind::Modified, "one", "7"));
     }
 
     #[test]
-    fn a_bookmark_has_no_name() {
-        let event = Event::read(br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#).unwrap();
-        assert_eq!((event.kind, event.name.as_str()), (Kind::Bookmark, ""));
+    fn bookmark_has_no_name() {
+        let event = Event::parse(br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}"#).unwrap();
+        assert_eq!((event.kind, event.name.as_str()), (EventKind::Bookmark, ""));
     }
 
     #[test]
-    fn the_end_of_a_watch_is_an_event_and_noise_is_not() {
-        assert_eq!(Event::read(&expired()).unwrap().kind, Kind::Error);
-        assert_eq!(Event::read(b"\n"), None);
+    fn expiry_is_an_event_and_an_empty_line_is_not() {
+        assert_eq!(Event::parse(&expired()).unwrap().kind, EventKind::Error);
+        assert_eq!(Event::parse(b"\n"), None);
     }
 }

@@ -1,10 +1,10 @@
-//! Which requests a fault is about. Pure.
+//! Selection of the requests that a fault counts.
 
 use serde::{Deserialize, Serialize};
 
-use crate::apifault::call::{Call, Verb};
+use crate::apifault::request::{ApiRequest, Verb};
 
-/// What is left out matches everything.
+/// Matches requests. An omitted field matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pattern {
@@ -19,7 +19,7 @@ pub struct Pattern {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_prefix: Option<String>,
-    /// Anywhere in the user agent.
+    /// Substring of the user agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }
@@ -34,12 +34,12 @@ impl Pattern {
     }
 
     #[must_use]
-    pub fn named(self, name: &str) -> Self {
+    pub fn with_name(self, name: &str) -> Self {
         Self { name: Some(name.to_owned()), ..self }
     }
 
     #[must_use]
-    pub fn prefixed(self, prefix: &str) -> Self {
+    pub fn with_name_prefix(self, prefix: &str) -> Self {
         Self { name_prefix: Some(prefix.to_owned()), ..self }
     }
 
@@ -49,30 +49,31 @@ impl Pattern {
     }
 
     #[must_use]
-    pub fn from_agent(self, agent: &str) -> Self {
+    pub fn with_agent(self, agent: &str) -> Self {
         Self { agent: Some(agent.to_owned()), ..self }
     }
 
-    pub fn matches(&self, call: &Call) -> bool {
+    pub fn matches(&self, request: &ApiRequest) -> bool {
         let Self { verb, resource, namespace, name, name_prefix, agent } = self;
-        verb.is_none_or(|verb| verb == call.verb)
-            && resource.as_ref().is_none_or(|wanted| is_of(wanted, &call.resource))
-            && namespace.as_ref().is_none_or(|namespace| *namespace == call.namespace)
-            && name.as_ref().is_none_or(|name| *name == call.name)
-            && name_prefix.as_ref().is_none_or(|prefix| call.name.starts_with(prefix))
-            && agent.as_ref().is_none_or(|agent| call.agent.contains(agent))
+        verb.is_none_or(|verb| verb == request.verb)
+            && resource.as_ref().is_none_or(|pattern| matches_resource(pattern, &request.resource))
+            && namespace.as_ref().is_none_or(|namespace| *namespace == request.namespace)
+            && name.as_ref().is_none_or(|name| *name == request.name)
+            && name_prefix.as_ref().is_none_or(|prefix| request.name.starts_with(prefix))
+            && agent.as_ref().is_none_or(|agent| request.agent.contains(agent))
     }
 
-    /// Leases and Events count only for a pattern that names them, so that a number means the same in every run.
-    pub fn matches_write(&self, call: &Call) -> bool {
-        call.is_write() && self.matches(call) && (self.resource.is_some() || !call.is_routine())
+    /// Like [`Self::matches`], for writes. Leases and Events count only if the pattern names the resource, so that numbers are
+    /// the same in every run.
+    pub fn matches_write(&self, request: &ApiRequest) -> bool {
+        request.is_write() && self.matches(request) && (self.resource.is_some() || !request.is_periodic())
     }
 }
 
-fn is_of(wanted: &str, resource: &str) -> bool {
-    match wanted.strip_suffix("/*") {
+fn matches_resource(pattern: &str, resource: &str) -> bool {
+    match pattern.strip_suffix("/*") {
         Some(whole) => resource.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-        None => wanted == resource,
+        None => pattern == resource,
     }
 }
 
@@ -80,8 +81,8 @@ fn is_of(wanted: &str, resource: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn call(verb: Verb, resource: &str, name: &str) -> Call {
-        Call {
+    fn request(verb: Verb, resource: &str, name: &str) -> ApiRequest {
+        ApiRequest {
             verb,
             resource: resource.to_owned(),
             namespace: "dev-ada".to_owned(),
@@ -92,37 +93,37 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_pattern_matches_everything_but_counts_no_routine_writes() {
+    fn empty_pattern_matches_all_requests_but_no_periodic_writes() {
         let all = Pattern::default();
-        assert!(all.matches(&call(Verb::Watch, "pods", "")));
-        assert!(all.matches_write(&call(Verb::Patch, "pods/status", "one")));
-        assert!(!all.matches_write(&call(Verb::Get, "pods", "one")));
-        assert!(!all.matches_write(&call(Verb::Create, "events", "one")));
-        assert!(!all.matches_write(&call(Verb::Update, "leases.coordination.k8s.io", "leader")));
+        assert!(all.matches(&request(Verb::Watch, "pods", "")));
+        assert!(all.matches_write(&request(Verb::Patch, "pods/status", "one")));
+        assert!(!all.matches_write(&request(Verb::Get, "pods", "one")));
+        assert!(!all.matches_write(&request(Verb::Create, "events", "one")));
+        assert!(!all.matches_write(&request(Verb::Update, "leases.coordination.k8s.io", "leader")));
         let leases = Pattern::resource("leases.coordination.k8s.io");
-        assert!(leases.matches_write(&call(Verb::Update, "leases.coordination.k8s.io", "leader")));
+        assert!(leases.matches_write(&request(Verb::Update, "leases.coordination.k8s.io", "leader")));
     }
 
     #[test]
-    fn every_field_narrows() {
+    fn every_field_restricts_the_pattern() {
         let pattern =
-            Pattern::verb(Verb::Create, "pods").prefixed("ada-").in_namespace("dev-ada").from_agent("operator");
-        assert!(pattern.matches(&call(Verb::Create, "pods", "ada-1")));
-        assert!(!pattern.matches(&call(Verb::Delete, "pods", "ada-1")));
-        assert!(!pattern.matches(&call(Verb::Create, "configmaps", "ada-1")));
-        assert!(!pattern.matches(&call(Verb::Create, "pods", "bob-1")));
-        assert!(!pattern.clone().in_namespace("other").matches(&call(Verb::Create, "pods", "ada-1")));
-        assert!(!pattern.clone().from_agent("gateway").matches(&call(Verb::Create, "pods", "ada-1")));
-        assert!(!pattern.named("ada-2").matches(&call(Verb::Create, "pods", "ada-1")));
+            Pattern::verb(Verb::Create, "pods").with_name_prefix("ada-").in_namespace("dev-ada").with_agent("operator");
+        assert!(pattern.matches(&request(Verb::Create, "pods", "ada-1")));
+        assert!(!pattern.matches(&request(Verb::Delete, "pods", "ada-1")));
+        assert!(!pattern.matches(&request(Verb::Create, "configmaps", "ada-1")));
+        assert!(!pattern.matches(&request(Verb::Create, "pods", "bob-1")));
+        assert!(!pattern.clone().in_namespace("other").matches(&request(Verb::Create, "pods", "ada-1")));
+        assert!(!pattern.clone().with_agent("gateway").matches(&request(Verb::Create, "pods", "ada-1")));
+        assert!(!pattern.with_name("ada-2").matches(&request(Verb::Create, "pods", "ada-1")));
     }
 
     #[test]
-    fn a_subresource_is_meant_only_when_named() {
-        let status = call(Verb::Patch, "pods/status", "one");
+    fn subresource_matches_only_if_the_pattern_names_it() {
+        let status = request(Verb::Patch, "pods/status", "one");
         assert!(!Pattern::resource("pods").matches(&status));
         assert!(Pattern::resource("pods/status").matches(&status));
         assert!(Pattern::resource("pods/*").matches(&status));
-        assert!(Pattern::resource("pods/*").matches(&call(Verb::Patch, "pods", "one")));
-        assert!(!Pattern::resource("pods/*").matches(&call(Verb::Patch, "podsecurity", "one")));
+        assert!(Pattern::resource("pods/*").matches(&request(Verb::Patch, "pods", "one")));
+        assert!(!Pattern::resource("pods/*").matches(&request(Verb::Patch, "podsecurity", "one")));
     }
 }

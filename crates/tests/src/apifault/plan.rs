@@ -1,4 +1,4 @@
-//! What shall go wrong, as a value: built in code or read from a file.
+//! The faults to inject, built in code or read from a file.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::apifault::event::Kind;
+use crate::apifault::event::EventKind;
 use crate::apifault::pattern::Pattern;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,32 +22,34 @@ impl Plan {
 
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("reading the plan {}", path.display()))
+        serde_json::from_str(&text).with_context(|| format!("parsing the plan {}", path.display()))
     }
 }
 
-/// A trigger and what it sets off.
+/// A trigger and its action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// Only writes count, and only those that the API server stores: a write that fails is no step of the work.
+    /// Counts writes that the API server stores. A failed write does not advance the work of the client.
     Write(OnRequest),
-    /// Every request counts, whatever becomes of it.
+    /// Counts all requests, whatever their result.
     Request(OnRequest),
-    /// Events of watches count, over all watches.
+    /// Counts watch events over all watches.
     Event(OnEvent),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnRequest {
-    /// From 1. The fault fires there and, while it has times left, at every later one.
+    /// Number of the first match at which the fault fires, counted from 1. It fires at later matches while it has times left.
     #[serde(default = "first")]
     pub nth: u64,
-    #[serde(default)]
-    pub of: Pattern,
-    pub at: Moment,
-    pub r#do: Action,
+    #[serde(default, rename = "of")]
+    pub pattern: Pattern,
+    #[serde(rename = "at")]
+    pub moment: Moment,
+    #[serde(rename = "do")]
+    pub action: Action,
     #[serde(default)]
     pub times: Times,
 }
@@ -55,15 +57,16 @@ pub struct OnRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OnEvent {
-    /// As for requests.
+    /// See [`OnRequest::nth`].
     #[serde(default = "first")]
     pub nth: u64,
-    /// Resource and agent of the watch, namespace and name of the object.
-    #[serde(default)]
-    pub of: Pattern,
+    /// Matches resource and agent of the watch, namespace and name of the object.
+    #[serde(default, rename = "of")]
+    pub pattern: Pattern,
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
-    pub kind: Option<Kind>,
-    pub r#do: EventAction,
+    pub kind: Option<EventKind>,
+    #[serde(rename = "do")]
+    pub action: EventAction,
     #[serde(default)]
     pub times: Times,
 }
@@ -71,9 +74,9 @@ pub struct OnEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
-    /// The API server has not heard of it.
+    /// The API server has not received the request.
     Before,
-    /// The API server has answered, a write is stored; the client has not heard of it.
+    /// The API server has responded, and a write is stored. The client has not received the response.
     After,
 }
 
@@ -91,32 +94,32 @@ impl Default for Times {
     }
 }
 
-/// What happens to a request. Without a word about it, the request then goes on as if nothing had been.
+/// What the proxy does to a request. The request continues afterwards unless stated otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Action {
-    /// SIGKILL to the client, and no answer.
+    /// Sends SIGKILL to the client and closes the connection.
     Kill,
-    /// SIGSTOP to the client.
+    /// Sends SIGSTOP to the client.
     Stop,
-    /// The connection is closed without an answer.
+    /// Closes the connection without a response.
     HangUp,
-    /// This instead of an answer of the API server.
+    /// Responds with this status instead of the API server's response.
     Answer {
         code: u16,
-        /// As Kubernetes spells it; the usual one of the code if left out.
+        /// Reason of the `Status`; by default the one that Kubernetes uses with the code.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
-        /// Seconds, in the header.
+        /// Value of the `Retry-After` header in seconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after: Option<u64>,
     },
     Delay {
         milliseconds: u64,
     },
-    /// Until released. A held write reaches the API server even if its client has gone meanwhile.
+    /// Holds the request until released. A held write reaches the API server even if its client has exited.
     Hold,
-    /// The answer that the n-th LIST of the same path got. Waits for a LIST that has an older one.
+    /// Responds with the response to the n-th LIST of the same path. Fires at a LIST with such a predecessor.
     OldList {
         nth: usize,
     },
@@ -127,8 +130,8 @@ impl Action {
         Self::Answer { code, reason: None, retry_after: None }
     }
 
-    /// Nothing comes after it.
-    pub(super) fn ends_the_request(&self) -> bool {
+    /// Reports whether no further action applies to the request.
+    pub(super) fn ends_request(&self) -> bool {
         !matches!(self, Self::Stop | Self::Delay { .. } | Self::Hold)
     }
 }
@@ -137,11 +140,11 @@ impl Action {
 #[serde(rename_all = "snake_case")]
 pub enum EventAction {
     Drop,
-    /// The client gets it twice.
+    /// Sends the event twice.
     Repeat,
-    /// Until released, with all that come after it on this watch.
+    /// Holds the event and all later ones of this watch until released.
     Hold,
-    /// The watch ends with 410 in place of the event.
+    /// Ends the watch with 410 instead of the event.
     Expire,
 }
 
@@ -150,76 +153,77 @@ fn first() -> u64 {
 }
 
 impl Fault {
-    /// The k-th write of all, or of a pattern; see [`Trigger`].
-    pub fn write(nth: u64) -> Trigger {
-        Trigger::new(Self::Write, nth)
+    /// Fires at the `nth` stored write; see [`FaultBuilder`].
+    pub fn write(nth: u64) -> FaultBuilder {
+        FaultBuilder::new(Self::Write, nth)
     }
 
-    pub fn request(nth: u64) -> Trigger {
-        Trigger::new(Self::Request, nth)
+    /// Fires at the `nth` request; see [`FaultBuilder`].
+    pub fn request(nth: u64) -> FaultBuilder {
+        FaultBuilder::new(Self::Request, nth)
     }
 
-    pub fn event(nth: u64, of: Pattern, kind: Option<Kind>, action: EventAction) -> Self {
-        Self::Event(OnEvent { nth, of, kind, r#do: action, times: Times::default() })
+    pub fn event(nth: u64, pattern: Pattern, kind: Option<EventKind>, action: EventAction) -> Self {
+        Self::Event(OnEvent { nth, pattern, kind, action, times: Times::default() })
     }
 
     #[must_use]
     pub fn always(self) -> Self {
-        self.with(Times::Always)
+        self.with_times(Times::Always)
     }
 
     #[must_use]
     pub fn times(self, count: u64) -> Self {
-        self.with(Times::Count(count))
+        self.with_times(Times::Count(count))
     }
 
-    fn with(mut self, wanted: Times) -> Self {
+    fn with_times(mut self, value: Times) -> Self {
         match &mut self {
             Self::Write(OnRequest { times, .. })
             | Self::Request(OnRequest { times, .. })
-            | Self::Event(OnEvent { times, .. }) => *times = wanted,
+            | Self::Event(OnEvent { times, .. }) => *times = value,
         }
         self
     }
 }
 
-/// Half a fault: `Fault::write(3).of(pattern).after(Action::Kill)`.
+/// Builds a fault: `Fault::write(3).matching(pattern).after(Action::Kill)`.
 #[derive(Clone, Debug)]
-pub struct Trigger {
-    on: fn(OnRequest) -> Fault,
+pub struct FaultBuilder {
+    build: fn(OnRequest) -> Fault,
     nth: u64,
-    of: Pattern,
+    pattern: Pattern,
 }
 
-impl Trigger {
-    fn new(on: fn(OnRequest) -> Fault, nth: u64) -> Self {
-        Self { on, nth, of: Pattern::default() }
+impl FaultBuilder {
+    fn new(build: fn(OnRequest) -> Fault, nth: u64) -> Self {
+        Self { build, nth, pattern: Pattern::default() }
     }
 
     #[must_use]
-    pub fn of(self, of: Pattern) -> Self {
-        Self { of, ..self }
+    pub fn matching(self, pattern: Pattern) -> Self {
+        Self { pattern, ..self }
     }
 
     pub fn before(self, action: Action) -> Fault {
-        self.at(Moment::Before, action)
+        self.build(Moment::Before, action)
     }
 
     pub fn after(self, action: Action) -> Fault {
-        self.at(Moment::After, action)
+        self.build(Moment::After, action)
     }
 
-    fn at(self, at: Moment, action: Action) -> Fault {
-        (self.on)(OnRequest { nth: self.nth, of: self.of, at, r#do: action, times: Times::default() })
+    fn build(self, moment: Moment, action: Action) -> Fault {
+        (self.build)(OnRequest { nth: self.nth, pattern: self.pattern, moment, action, times: Times::default() })
     }
 }
 
 impl fmt::Display for Fault {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Write(on) => write!(to, "write {}: {:?} {:?}", on.nth, on.r#do, on.at),
-            Self::Request(on) => write!(to, "request {}: {:?} {:?}", on.nth, on.r#do, on.at),
-            Self::Event(on) => write!(to, "event {}: {:?}", on.nth, on.r#do),
+            Self::Write(on) => write!(formatter, "write {}: {:?} {:?}", on.nth, on.action, on.moment),
+            Self::Request(on) => write!(formatter, "request {}: {:?} {:?}", on.nth, on.action, on.moment),
+            Self::Event(on) => write!(formatter, "event {}: {:?}", on.nth, on.action),
         }
     }
 }
@@ -227,7 +231,7 @@ impl fmt::Display for Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apifault::call::Verb;
+    use crate::apifault::request::Verb;
 
     const FILE: &str = r#"{"faults": [
         {"write": {"nth": 3, "of": {"resource": "configmaps", "verb": "create"}, "at": "after", "do": "kill"}},
@@ -236,22 +240,22 @@ mod tests {
     ]}"#;
 
     #[test]
-    fn a_file_says_the_same_as_code() {
+    fn file_parses_into_the_plan_built_in_code() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plan.json");
         std::fs::write(&path, FILE).unwrap();
-        let answer = Action::Answer { code: 429, reason: None, retry_after: Some(2) };
+        let too_many_requests = Action::Answer { code: 429, reason: None, retry_after: Some(2) };
         let plan = Plan::new([
-            Fault::write(3).of(Pattern::verb(Verb::Create, "configmaps")).after(Action::Kill),
-            Fault::request(1).of(Pattern::default().prefixed("ada-")).before(answer).always(),
-            Fault::event(2, Pattern::resource("pods"), Some(Kind::Deleted), EventAction::Drop).times(4),
+            Fault::write(3).matching(Pattern::verb(Verb::Create, "configmaps")).after(Action::Kill),
+            Fault::request(1).matching(Pattern::default().with_name_prefix("ada-")).before(too_many_requests).always(),
+            Fault::event(2, Pattern::resource("pods"), Some(EventKind::Deleted), EventAction::Drop).times(4),
         ]);
         assert_eq!(Plan::read(&path).unwrap(), plan);
         assert_eq!(serde_json::from_str::<Plan>(&serde_json::to_string(&plan).unwrap()).unwrap(), plan);
     }
 
     #[test]
-    fn a_misspelt_word_is_refused() {
+    fn unknown_field_is_rejected() {
         for (right, wrong) in [("\"nth\"", "\"nht\""), ("\"verb\"", "\"verbs\""), ("retry_after", "retryAfter")] {
             assert!(serde_json::from_str::<Plan>(&FILE.replace(right, wrong)).is_err(), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! The client as a process, to be killed or stopped.
+//! The client process, as the target of signals.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,27 +9,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// A killed process is gone in milliseconds, unless the kernel holds it.
-const DEATH: Duration = Duration::from_secs(30);
+/// A killed process exits within milliseconds, unless it is in an uninterruptible sleep.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Held by a descriptor, so that no signal ever reaches another process that was given the same number.
+/// Refers to the process by a pidfd, so that a signal never reaches another process with a reused pid.
 #[derive(Debug)]
 pub struct Process {
-    descriptor: Arc<OwnedFd>,
+    pidfd: Arc<OwnedFd>,
 }
 
 impl Process {
     pub fn open(pid: u32) -> anyhow::Result<Self> {
-        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).with_context(|| format!("{pid} is no process"))?;
-        let descriptor = pidfd_open(raw, PidfdFlags::empty()).with_context(|| format!("opening process {pid}"))?;
-        Ok(Self { descriptor: Arc::new(descriptor) })
+        let raw =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).with_context(|| format!("{pid} is not a valid pid"))?;
+        let pidfd = pidfd_open(raw, PidfdFlags::empty()).with_context(|| format!("opening process {pid}"))?;
+        Ok(Self { pidfd: Arc::new(pidfd) })
     }
 
-    /// Returns when it is dead, so that it can do nothing with what happens next.
+    /// Sends SIGKILL and waits for the exit, so that the client cannot act on anything that happens later.
     pub async fn kill(&self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
-        let descriptor = Arc::clone(&self.descriptor);
-        tokio::task::spawn_blocking(move || wait(&descriptor)).await?
+        let pidfd = Arc::clone(&self.pidfd);
+        tokio::task::spawn_blocking(move || wait(&pidfd)).await?
     }
 
     pub fn stop(&self) -> anyhow::Result<()> {
@@ -41,20 +42,20 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        match pidfd_send_signal(&*self.descriptor, signal) {
-            // Ended by itself.
+        match pidfd_send_signal(&*self.pidfd, signal) {
+            // ESRCH: the process has exited.
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error).context("sending a signal to the client"),
         }
     }
 }
 
-/// A descriptor of a process becomes readable when the process ends.
-fn wait(descriptor: &OwnedFd) -> anyhow::Result<()> {
-    let limit = Timespec::try_from(DEATH)?;
-    let mut watched = [PollFd::new(descriptor, PollFlags::IN)];
-    let ended = rustix::io::retry_on_intr(|| poll(&mut watched, Some(&limit)))?;
-    anyhow::ensure!(ended > 0, "the client is still there {} s after it was killed", DEATH.as_secs());
+/// Waits for the exit: a pidfd becomes readable when its process exits.
+fn wait(pidfd: &OwnedFd) -> anyhow::Result<()> {
+    let timeout = Timespec::try_from(EXIT_TIMEOUT)?;
+    let mut descriptors = [PollFd::new(pidfd, PollFlags::IN)];
+    let ready = rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&timeout)))?;
+    anyhow::ensure!(ready > 0, "the client has not exited {}s after SIGKILL", EXIT_TIMEOUT.as_secs());
     Ok(())
 }
 
@@ -63,12 +64,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_killed_process_is_dead_at_once() {
+    async fn kill_returns_after_the_exit() {
         let mut child = tokio::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process::open(child.id().unwrap()).unwrap();
         process.kill().await.unwrap();
         assert!(child.try_wait().unwrap().is_some());
-        // Once more does no harm.
+        // A second kill succeeds.
         process.kill().await.unwrap();
     }
 }

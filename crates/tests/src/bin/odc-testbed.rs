@@ -1,7 +1,7 @@
-//! Keeps one shared test bed: starts the cloud, lets tests use it, ends it when nobody has come for a while.
+//! Runs one shared cluster: starts it, grants its use to tests, and stops it when no test has used it for a while.
 //!
-//! `odc-testbed NODES` keeps; `odc-testbed --end` waits for the keepers of this clone to leave and clears whatever killed
-//! keepers and tests have left.
+//! `odc-testbed NODES` runs a cluster. `odc-testbed --stop` waits for the daemons of this clone to exit and removes what
+//! killed daemons and tests have left.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,138 +10,147 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
-use odc_tests::bed::{ALONE, Bed, GRANTED, OTHER_KEEPER, odc_local, prefix, temporary};
-use odc_tests::odc;
+use odc_tests::command::odc_local;
+use odc_tests::operator;
+use odc_tests::shared_cluster::{
+    EXIT_ALREADY_RUNNING, GRANTED, Mode, SharedCluster, directory_prefix, temporary_directory_prefix,
+};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{RwLock, watch};
 
-/// Long enough for the runner to start the next test.
-const LINGER: Duration = Duration::from_secs(5);
-/// The kinds of beds there are.
+/// Long enough for the test runner to start the next test.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
+const DAEMON_EXIT_TIMEOUT: Duration = Duration::from_secs(120);
+/// Node counts of the shared clusters.
 const SIZES: [u8; 2] = [0, 2];
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    odc_tests::begin();
+    odc_tests::init();
     let argument = std::env::args().nth(1).unwrap_or_default();
-    if argument == "--end" {
-        end_all().await?;
+    if argument == "--stop" {
+        remove_all().await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let nodes = argument.parse()?;
-    keep(&Bed::of(nodes)).await
+    run(&SharedCluster::new(argument.parse()?)).await
 }
 
-async fn keep(bed: &Bed) -> anyhow::Result<ExitCode> {
-    // The terminal of the test that started us is none of our business.
+async fn run(cluster: &SharedCluster) -> anyhow::Result<ExitCode> {
+    // Detach from the terminal of the test that started this process.
     let _ = rustix::process::setsid();
-    let lock = std::fs::File::create(bed.lock())?;
+    let lock = std::fs::File::create(cluster.lock())?;
     if lock.try_lock().is_err() {
-        return Ok(ExitCode::from(u8::try_from(OTHER_KEEPER)?));
+        return Ok(ExitCode::from(u8::try_from(EXIT_ALREADY_RUNNING)?));
     }
-    let _ = std::fs::remove_file(bed.socket());
-    std::fs::write(bed.log(), "")?;
-    odc_local(&bed.directory, &["up", "--nodes", &bed.nodes.to_string()]).await?.good()?;
-    if bed.nodes > 0 {
-        shorten_times(bed).await?;
+    let _ = std::fs::remove_file(cluster.socket());
+    std::fs::write(cluster.log(), "")?;
+    odc_local(&cluster.directory, &["up", "--nodes", &cluster.nodes.to_string()]).await?.check()?;
+    if cluster.nodes > 0 {
+        shorten_timeouts(cluster).await?;
     }
-    let listener = UnixListener::bind(bed.socket())?;
+    let listener = UnixListener::bind(cluster.socket())?;
 
     let users = watch::Sender::new(0usize);
-    let turns = Arc::new(RwLock::new(()));
-    let mut nobody = users.subscribe();
+    let access = Arc::new(RwLock::new(()));
+    let mut user_count = users.subscribe();
     loop {
         let idle = async {
-            // The sender is ours and lives on.
-            let _ = nobody.wait_for(|count| *count == 0).await;
-            tokio::time::sleep(LINGER).await;
+            // The sender outlives the loop.
+            let _ = user_count.wait_for(|count| *count == 0).await;
+            tokio::time::sleep(IDLE_TIMEOUT).await;
         };
         tokio::select! {
             accepted = listener.accept() => {
                 let (connection, _) = accepted?;
                 users.send_modify(|count| *count += 1);
-                let (users, turns) = (users.clone(), turns.clone());
+                let (users, access) = (users.clone(), access.clone());
                 tokio::spawn(async move {
-                    serve(connection, &turns).await;
+                    serve(connection, &access).await;
                     users.send_modify(|count| *count -= 1);
                 });
             }
             () = idle => if *users.borrow() == 0 { break },
         }
     }
-    std::fs::remove_file(bed.socket())?;
+    std::fs::remove_file(cluster.socket())?;
     drop(listener);
-    odc_local(&bed.directory, &["reset"]).await?.good()?;
+    odc_local(&cluster.directory, &["reset"]).await?.check()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What takes minutes elsewhere takes seconds here.
-async fn shorten_times(bed: &Bed) -> anyhow::Result<()> {
-    let client = odc_local::cluster::client(&bed.directory.join("kubeconfig")).await?;
+/// Lets the operator use seconds instead of minutes.
+async fn shorten_timeouts(cluster: &SharedCluster) -> anyhow::Result<()> {
+    let client = odc_local::cluster::client(&cluster.directory.join("kubeconfig")).await?;
     let deployments: Api<Deployment> = Api::namespaced(client, "odc-system");
-    let env: Vec<_> = odc::short_times().iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let env: Vec<_> =
+        operator::fast_timeouts().iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     let container = json!({"name": "operator", "env": env});
     let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
     deployments.patch("odc-operator", &PatchParams::default(), &Patch::Strategic(patch)).await?;
-    let rolled_out = await_condition(deployments, "odc-operator", odc_local::installation::is_rolled_out);
-    tokio::time::timeout(Duration::from_secs(120), rolled_out).await??;
+    let rolled_out = await_condition(deployments, "odc-operator", odc_local::odc_install::is_rolled_out);
+    tokio::time::timeout(ROLLOUT_TIMEOUT, rolled_out).await??;
     Ok(())
 }
 
-/// Until the other side hangs up; an error on the line is just that.
-async fn serve(mut connection: UnixStream, turns: &RwLock<()>) {
-    let Ok(mode) = connection.read_u8().await else { return };
-    if mode == ALONE {
-        let _turn = turns.write().await;
-        hold(connection).await;
-    } else {
-        let _turn = turns.read().await;
-        hold(connection).await;
+/// Serves one test until it closes the connection. A connection error counts as closed.
+async fn serve(mut connection: UnixStream, access: &RwLock<()>) {
+    let Ok(byte) = connection.read_u8().await else { return };
+    match Mode::from_byte(byte) {
+        Some(Mode::Exclusive) => {
+            let _access = access.write().await;
+            grant(connection).await;
+        }
+        Some(Mode::Shared) => {
+            let _access = access.read().await;
+            grant(connection).await;
+        }
+        None => {}
     }
 }
 
-async fn hold(mut connection: UnixStream) {
+async fn grant(mut connection: UnixStream) {
     if connection.write_all(&[GRANTED]).await.is_ok() {
         let _ = connection.read_u8().await;
     }
 }
 
-/// Goes on after a failure, so that one bad directory does not keep the others.
-async fn end_all() -> anyhow::Result<()> {
+/// Continues after a failure, so that one directory does not keep the others. Returns the first error.
+async fn remove_all() -> anyhow::Result<()> {
     let mut result = Ok(());
     for nodes in SIZES {
-        let bed = Bed::of(nodes);
-        if bed.lock().exists() {
-            result = result.and(await_keeper(&bed).await);
+        let cluster = SharedCluster::new(nodes);
+        if cluster.lock().exists() {
+            result = result.and(wait_daemon_exit(&cluster).await);
         }
     }
     for entry in std::fs::read_dir(std::env::temp_dir())?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with(&prefix()) || !entry.path().is_dir() {
+        if !name.starts_with(&directory_prefix()) || !entry.path().is_dir() {
             continue;
         }
-        let cleared = if name.starts_with(&temporary()) {
+        let removed = if name.starts_with(&temporary_directory_prefix()) {
             std::fs::remove_dir_all(entry.path()).map_err(Into::into)
         } else {
-            odc_local(&entry.path(), &["reset"]).await.and_then(|output| output.good().map(drop))
+            odc_local(&entry.path(), &["reset"]).await.and_then(|output| output.check().map(drop))
         };
-        result = result.and(cleared);
+        result = result.and(removed);
     }
     result
 }
 
-/// A living keeper leaves by itself.
-async fn await_keeper(bed: &Bed) -> anyhow::Result<()> {
-    let lock = std::fs::File::create(bed.lock())?;
-    let deadline = Instant::now() + Duration::from_secs(120);
+/// Waits until the daemon has exited after its idle timeout, and removes its files.
+async fn wait_daemon_exit(cluster: &SharedCluster) -> anyhow::Result<()> {
+    let lock = std::fs::File::create(cluster.lock())?;
+    let deadline = Instant::now() + DAEMON_EXIT_TIMEOUT;
     while lock.try_lock().is_err() {
-        anyhow::ensure!(Instant::now() < deadline, "the keeper of {} does not leave", bed.directory.display());
+        anyhow::ensure!(Instant::now() < deadline, "the daemon of {} does not exit", cluster.directory.display());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    for leftover in [bed.socket(), bed.log(), bed.lock()] {
-        // Not every keeper came to make all of them.
+    for leftover in [cluster.socket(), cluster.log(), cluster.lock()] {
+        // A daemon that failed early has not created all of them.
         let _ = std::fs::remove_file(leftover);
     }
     Ok(())

@@ -1,11 +1,11 @@
-//! The real `devctl` on a real API server, with the rights of a user and no more: what it prints, how it ends, what it
-//! asks. Where only its words matter, statuses are written by the test; where its deeds do, the operator answers.
+//! The real `devctl` against a real API server, with the rights of a user. Tests of output write statuses themselves;
+//! tests of changes run the operator.
 
-mod change;
-mod look;
-mod oracle;
+mod commands;
+mod errors;
+mod fake_queue_api;
+mod fixture;
+mod output;
 mod queue;
-mod scene;
 mod terminal;
-mod trouble;
 mod watch;

@@ -1,22 +1,22 @@
-//! The operator on a real API server, with simulated nodes: what it does, and what that costs.
+//! The operator on a real API server with simulated nodes.
 
-mod bounds;
-mod counts;
+mod admission_ledger;
+mod claims;
 mod crash;
-mod disks;
-mod early;
+mod disruption;
+mod fault_harness;
 mod faults;
-mod fit;
-mod grants;
-mod history;
-mod leaders;
-mod life;
-mod luck;
+pub mod fixture;
+mod leader_election;
+mod lifecycle;
+mod placement;
 mod queue;
 mod queue_api;
 mod races;
-mod refused;
-mod rig;
-mod rights;
-pub mod stage;
+mod rbac;
+mod rejected_writes;
+mod startup;
 mod users;
+mod watch_history;
+mod write_count;
+mod write_rate;

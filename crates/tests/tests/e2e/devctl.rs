@@ -1,10 +1,10 @@
-//! devctl as people use it: its real executable, with the rights of a user and no more.
+//! The real devctl executable with the rights of a user, against a real cluster.
 
+mod connect;
+mod errors;
 mod keys;
-mod life;
-mod person;
+mod lifecycle;
 mod queue;
 mod submit;
 mod terminal;
-mod trouble;
-mod ways;
+mod user;

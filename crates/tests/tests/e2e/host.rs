@@ -1,4 +1,4 @@
-//! What a cloud could leave behind on the host.
+//! Resources of the host that a cluster could leave behind.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn look() -> anyhow::Result<Self> {
+    pub(crate) fn snapshot() -> anyhow::Result<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         let mut cgroups = BTreeSet::new();
         for hierarchy in
@@ -40,7 +40,7 @@ impl Host {
     }
 }
 
-/// Every process whose command line speaks of this directory. A dead one nobody has buried yet has none.
+/// Returns the command lines that contain this directory. A zombie has none.
 pub(crate) fn processes_of(directory: &std::path::Path) -> anyhow::Result<Vec<String>> {
     let wanted = directory.display().to_string();
     let mut found = Vec::new();

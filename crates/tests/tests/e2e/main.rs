@@ -1,15 +1,15 @@
-//! Tests on real nodes with real pods.
+//! Tests with real nodes and real pods.
 
-mod clouds;
-mod demo;
+mod aggregated_api;
 mod devctl;
-mod ended;
-mod extend_api;
+mod devservers;
 mod faults;
+mod finished_servers;
 mod gpus;
 mod host;
 mod images;
+mod local_clusters;
 mod pods;
-mod servers;
 mod ssh;
-mod stops;
+mod stop_failures;
+mod tenant;

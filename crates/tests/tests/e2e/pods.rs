@@ -1,4 +1,4 @@
-//! What every pod may rely on: it runs, is asked, resolves names, reaches others.
+//! Pods on real nodes: exec, volumes, DNS and the network.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use kube::api::PostParams;
 use odc_tests::{Namespace, pod, wait, with_cluster};
 use serde_json::{Value, json};
 
-/// On this node.
-fn on(node: &str, mut manifest: Value) -> Value {
+/// Pins a manifest to a node.
+fn pin_to_node(node: &str, mut manifest: Value) -> Value {
     manifest["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
     manifest
 }
 
-/// Answers every connection with its own name.
+/// Returns a pod that responds to HTTP requests with its name.
 fn greeter(name: &str) -> Value {
     let script = format!("mkdir /www && echo {name} > /www/index.html && cd /www && exec python3 -m http.server 8080");
     let mut manifest = pod::manifest(name, &script);
@@ -22,19 +22,19 @@ fn greeter(name: &str) -> Value {
     manifest
 }
 
-/// `NAME-service`, since a pod knows itself by its own name.
-async fn serve(namespace: &Namespace, name: &str) -> anyhow::Result<()> {
+/// Creates the Service `NAME-service`. A pod resolves its own name itself.
+async fn create_service(namespace: &Namespace, name: &str) -> anyhow::Result<()> {
     let service = json!({"metadata": {"name": format!("{name}-service")}, "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}});
     namespace.api::<Service>().create(&PostParams::default(), &serde_json::from_value(service)?).await?;
     Ok(())
 }
 
-fn address(pod: &Pod) -> &str {
+fn pod_ip(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).unwrap_or_default()
 }
 
 #[tokio::test]
-async fn a_pod_runs_is_asked_and_keeps_files() -> anyhow::Result<()> {
+async fn pod_runs_commands_and_keeps_files_in_a_volume() -> anyhow::Result<()> {
     with_cluster(1, async |cluster| {
         let mut manifest = pod::manifest("one", "echo hello from $(id -u) && exec sleep infinity");
         manifest["spec"]["volumes"] = json!([{"name": "scratch", "emptyDir": {}}]);
@@ -46,28 +46,28 @@ async fn a_pod_runs_is_asked_and_keeps_files() -> anyhow::Result<()> {
         manifest["spec"]["securityContext"] = json!({"fsGroup": 1000});
         pod::run(&cluster.namespace, manifest).await?;
         assert_eq!(pod::logs(&cluster.namespace, "one").await?, "hello from 1000\n");
-        pod::exec(&cluster.namespace, "one", &["sh", "-c", "echo kept > /scratch/file"]).await?;
-        assert_eq!(pod::exec(&cluster.namespace, "one", &["cat", "/scratch/file"]).await?, "kept\n");
-        let failed = pod::exec(&cluster.namespace, "one", &["cat", "/nothing"]).await.unwrap_err();
-        assert!(failed.to_string().contains("No such file"), "{failed}");
+        pod::exec(&cluster.namespace, "one", &["sh", "-c", "echo stored > /scratch/file"]).await?;
+        assert_eq!(pod::exec(&cluster.namespace, "one", &["cat", "/scratch/file"]).await?, "stored\n");
+        let error = pod::exec(&cluster.namespace, "one", &["cat", "/nothing"]).await.unwrap_err();
+        assert!(error.to_string().contains("No such file"), "{error}");
         Ok(())
     })
     .await
 }
 
 #[tokio::test]
-async fn names_inside_and_outside_resolve() -> anyhow::Result<()> {
+async fn cluster_and_external_names_resolve() -> anyhow::Result<()> {
     with_cluster(1, async |cluster| {
         let namespace = &cluster.namespace;
-        serve(namespace, "greeter").await?;
-        pod::run(namespace, pod::manifest("asks", "exec sleep infinity")).await?;
+        create_service(namespace, "greeter").await?;
+        pod::run(namespace, pod::manifest("client", "exec sleep infinity")).await?;
         for name in ["greeter-service", "kubernetes.default.svc.cluster.local", "registry.odc.internal"] {
-            pod::exec(namespace, "asks", &["getent", "hosts", name]).await?;
+            pod::exec(namespace, "client", &["getent", "hosts", name]).await?;
         }
-        // A name of the machine's own resolver: whatever Debian's packages come from here.
+        // An external name: the host of the configured Debian mirror.
         let sources = "sed -n 's#^[^:]*https*://\\([^/ ]*\\).*#\\1#p; s#^URIs: *https*://\\([^/ ]*\\).*#\\1#p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1";
-        pod::exec(namespace, "asks", &["sh", "-c", &format!("getent hosts \"$({sources})\"")]).await?;
-        assert!(pod::exec(namespace, "asks", &["getent", "hosts", "nobody.svc.cluster.local"]).await.is_err());
+        pod::exec(namespace, "client", &["sh", "-c", &format!("getent hosts \"$({sources})\"")]).await?;
+        assert!(pod::exec(namespace, "client", &["getent", "hosts", "missing.svc.cluster.local"]).await.is_err());
         Ok(())
     })
     .await
@@ -77,22 +77,22 @@ async fn names_inside_and_outside_resolve() -> anyhow::Result<()> {
 async fn pods_reach_pods_and_services_on_both_nodes() -> anyhow::Result<()> {
     with_cluster(2, async |cluster| {
         let namespace = &cluster.namespace;
-        serve(namespace, "near").await?;
-        serve(namespace, "far").await?;
-        let near = pod::run(namespace, on("n1", greeter("near"))).await?;
-        let far = pod::run(namespace, on("n2", greeter("far"))).await?;
-        let ask = async |target: &str| {
+        create_service(namespace, "near").await?;
+        create_service(namespace, "far").await?;
+        let near = pod::run(namespace, pin_to_node("n1", greeter("near"))).await?;
+        let far = pod::run(namespace, pin_to_node("n2", greeter("far"))).await?;
+        let fetch = async |target: &str| {
             pod::exec(namespace, "near", &["curl", "-sS", "--fail", "--max-time", "10", target]).await
         };
-        assert_eq!(ask(&format!("http://{}:8080", address(&far))).await?, "far\n");
-        // A Service knows of its pods a moment after they are ready. Its own leads a pod back to itself.
-        for (service, answer) in [("http://far-service", "far\n"), ("http://near-service", "near\n")] {
-            let said = wait::until(service, Duration::from_secs(30), async || ask(service).await).await?;
-            assert_eq!(said, answer);
+        assert_eq!(fetch(&format!("http://{}:8080", pod_ip(&far))).await?, "far\n");
+        // A Service has its endpoints shortly after the pods are ready. The own Service of a pod leads back to it.
+        for (service, expected) in [("http://far-service", "far\n"), ("http://near-service", "near\n")] {
+            let response = wait::until(service, Duration::from_secs(30), async || fetch(service).await).await?;
+            assert_eq!(response, expected);
         }
-        // No address is translated between pods: the other side sees who really asks.
-        let seen = pod::logs(namespace, "far").await?;
-        assert!(seen.contains(&format!("{} - - ", address(&near))), "{seen}");
+        // No address translation between pods: the server logs the address of the client.
+        let log = pod::logs(namespace, "far").await?;
+        assert!(log.contains(&format!("{} - - ", pod_ip(&near))), "{log}");
         Ok(())
     })
     .await

@@ -1,4 +1,4 @@
-// Package multicall decides which of several programs in one executable a command line asks for.
+// Package multicall selects the program of a multi-call executable.
 package multicall
 
 import (
@@ -6,13 +6,12 @@ import (
 	"slices"
 )
 
-// Select returns the command line of the program that args ask for: its name first, then its own
-// arguments. The name the executable was called by wins, so that a link named kubectl is a kubectl
-// whatever follows it; otherwise the first argument names the program. It returns nil if neither is
-// one of names.
+// Select returns the command line of the selected program: its name, then its arguments. The file name of
+// the executable takes precedence, so that a link named kubectl always runs kubectl; otherwise the first
+// argument is the name. It returns nil if neither is one of names.
 func Select(args, names []string) []string {
 	for i := range min(len(args), 2) {
-		// Only the call name may be a path: an argument has to be the bare name.
+		// Only args[0] may be a path.
 		name := args[i]
 		if i == 0 {
 			name = filepath.Base(name)

@@ -1,4 +1,4 @@
-//! Whether GPUs compute, as `nvidia-smi` tells where there is one.
+//! GPU utilization from `nvidia-smi`, if the image has it.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,76 +9,75 @@ use odc_control::Text;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Of one GPU. Drivers show a percent or two for nothing.
-const THRESHOLD_PERCENT: u32 = 5;
+/// Of one GPU. Drivers report one or two percent for an idle GPU.
+const BUSY_THRESHOLD_PERCENT: u32 = 5;
 
-/// A driver in trouble never answers.
-const LIMIT: Duration = Duration::from_secs(10);
+/// A faulty driver may never respond.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// For sixteen GPUs, hundreds of times over.
-const LONGEST_ANSWER: usize = 64 << 10;
+const MAX_OUTPUT_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct GpuActivity {
     pub percent: Option<u32>,
     pub memory_bytes: Option<u64>,
     pub busy_at: Option<Duration>,
     pub error: Option<Text>,
 }
 
-/// All GPUs at one look.
+/// The load of all GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Of the busiest one; absent where the driver does not say, as for slices of a GPU.
+    /// Of the busiest GPU; absent if the driver does not report it, as for MIG instances.
     pub percent: Option<u32>,
     pub memory_bytes: u64,
 }
 
-impl Seen {
-    /// What is known after another look.
-    pub fn after(before: Option<Self>, load: Result<Load, String>, now: Duration) -> Self {
-        let busy_before = before.and_then(|before| before.busy_at);
+impl GpuActivity {
+    /// Returns the activity after a new query.
+    pub fn update(previous: Option<Self>, load: Result<Load, String>, now: Duration) -> Self {
+        let busy_at = previous.and_then(|previous| previous.busy_at);
         match load {
             Ok(Load { percent, memory_bytes }) => Self {
                 percent,
                 memory_bytes: Some(memory_bytes),
-                busy_at: if percent.is_some_and(|percent| percent >= THRESHOLD_PERCENT) {
+                busy_at: if percent.is_some_and(|percent| percent >= BUSY_THRESHOLD_PERCENT) {
                     Some(now)
                 } else {
-                    busy_before
+                    busy_at
                 },
-                error: percent.is_none().then(|| Text::new("nvidia-smi does not tell how busy the GPUs are")),
+                error: percent.is_none().then(|| Text::new("nvidia-smi does not report GPU utilization")),
             },
-            Err(error) => Self { busy_at: busy_before, error: Some(Text::new(error)), ..Self::default() },
+            Err(error) => Self { busy_at, error: Some(Text::new(error)), ..Self::default() },
         }
     }
 }
 
-/// Runs it. The process ends with the wait for it.
-pub async fn ask(program: &Path) -> Result<Load, String> {
+/// Runs `nvidia-smi`. The process is killed if the future is dropped.
+pub async fn query(program: &Path) -> Result<Load, String> {
     let mut command = Command::new(program);
     command.args(["--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"]);
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = match timeout(LIMIT, command.output()).await {
+    let output = match timeout(QUERY_TIMEOUT, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(format!("{}: {error}", program.display())),
-        Err(_) => return Err(format!("nvidia-smi gave no answer within {} s", LIMIT.as_secs())),
+        Err(_) => return Err(format!("nvidia-smi did not respond within {}s", QUERY_TIMEOUT.as_secs())),
     };
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stdout).trim().lines().next().unwrap_or_default().to_owned();
-        return Err(format!("nvidia-smi failed ({}): {said}", output.status));
+        let message = String::from_utf8_lossy(&output.stdout).trim().lines().next().unwrap_or_default().to_owned();
+        return Err(format!("nvidia-smi failed ({}): {message}", output.status));
     }
-    parse(&output.stdout[..output.stdout.len().min(LONGEST_ANSWER)])
+    parse(&output.stdout[..output.stdout.len().min(MAX_OUTPUT_BYTES)])
 }
 
-/// One line for each GPU: percent, mebibytes.
-pub fn parse(answer: &[u8]) -> Result<Load, String> {
-    let answer = String::from_utf8_lossy(answer);
+/// Parses one line per GPU: utilization in percent, memory in MiB.
+pub fn parse(output: &[u8]) -> Result<Load, String> {
+    let output = String::from_utf8_lossy(output);
     let mut load: Option<Load> = None;
-    for line in answer.lines().filter(|line| !line.trim().is_empty()) {
+    for line in output.lines().filter(|line| !line.trim().is_empty()) {
         let Some((percent, memory)) = line.split_once(',') else {
             let line: String = line.chars().take(80).collect();
-            return Err(format!("nvidia-smi says something unknown: {line}"));
+            return Err(format!("unexpected output of nvidia-smi: {line}"));
         };
         let percent: Option<u32> = percent.trim().parse().ok();
         let mebibytes: u64 = memory.trim().parse().unwrap_or_default();
@@ -86,12 +85,12 @@ pub fn parse(answer: &[u8]) -> Result<Load, String> {
         sum.percent = sum.percent.max(percent);
         sum.memory_bytes = sum.memory_bytes.saturating_add(mebibytes.saturating_mul(1 << 20));
     }
-    load.ok_or_else(|| "nvidia-smi knows of no GPU".to_owned())
+    load.ok_or_else(|| "nvidia-smi reports no GPU".to_owned())
 }
 
-/// Where it is. Looked for each time, because a path may be set up later, and it costs nothing beside the call.
-pub fn program(path: Option<&OsStr>) -> Option<std::path::PathBuf> {
-    crate::shell::find("nvidia-smi", path)
+/// Searches for each query, because the user may install it later.
+pub fn find_nvidia_smi(path: Option<&OsStr>) -> Option<std::path::PathBuf> {
+    crate::shell::which("nvidia-smi", path)
 }
 
 #[cfg(test)]
@@ -101,58 +100,58 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn answers_of_nvidia_smi_are_read() {
-        for (answer, percent, mebibytes) in [
+    fn output_of_nvidia_smi_is_parsed() {
+        for (output, percent, mebibytes) in [
             ("0, 3\n", Some(0), 3),
             ("0, 3\n97, 80000\n1, 0\n", Some(97), 80_003),
             ("[N/A], 512\n", None, 512),
             ("[N/A], [N/A]\n12, 1\n", Some(12), 1),
         ] {
-            assert_eq!(parse(answer.as_bytes()), Ok(Load { percent, memory_bytes: mebibytes << 20 }), "{answer}");
+            assert_eq!(parse(output.as_bytes()), Ok(Load { percent, memory_bytes: mebibytes << 20 }), "{output}");
         }
-        assert_eq!(parse(b""), Err("nvidia-smi knows of no GPU".to_owned()));
+        assert_eq!(parse(b""), Err("nvidia-smi reports no GPU".to_owned()));
         assert!(parse(b"No devices were found\n").unwrap_err().contains("No devices were found"));
     }
 
     #[test]
-    fn use_counts_and_memory_does_not() {
+    fn utilization_is_activity_and_memory_is_not() {
         let at = Duration::from_secs;
         let load = |percent| Ok(Load { percent, memory_bytes: 80 << 30 });
-        let seen = Seen::after(None, load(Some(4)), at(10));
-        assert_eq!((seen.busy_at, seen.percent), (None, Some(4)));
-        let seen = Seen::after(Some(seen), load(Some(5)), at(40));
-        assert_eq!(seen.busy_at, Some(at(40)));
-        let seen = Seen::after(Some(seen), Err("gone".to_owned()), at(70));
-        assert_eq!((seen.busy_at, seen.error.as_deref(), seen.percent), (Some(at(40)), Some("gone"), None));
-        let seen = Seen::after(Some(seen), load(None), at(100));
-        assert!(seen.error.is_some() && seen.busy_at == Some(at(40)));
+        let activity = GpuActivity::update(None, load(Some(4)), at(10));
+        assert_eq!((activity.busy_at, activity.percent), (None, Some(4)));
+        let activity = GpuActivity::update(Some(activity), load(Some(5)), at(40));
+        assert_eq!(activity.busy_at, Some(at(40)));
+        let activity = GpuActivity::update(Some(activity), Err("gone".to_owned()), at(70));
+        assert_eq!((activity.busy_at, activity.error.as_deref(), activity.percent), (Some(at(40)), Some("gone"), None));
+        let activity = GpuActivity::update(Some(activity), load(None), at(100));
+        assert!(activity.error.is_some() && activity.busy_at == Some(at(40)));
     }
 
     fn stub(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
-        let place = tempfile::tempdir().unwrap();
-        let program = place.path().join("nvidia-smi");
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("nvidia-smi");
         std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        (place, program)
+        (dir, program)
     }
 
     #[tokio::test]
-    async fn a_stub_is_asked_as_the_real_one() {
-        let (place, _) = stub(
+    async fn nvidia_smi_is_executed() {
+        let (dir, _) = stub(
             r#"test "$*" = "--query-gpu=utilization.gpu,memory.used --format=csv,noheader,nounits" && echo "55, 1024""#,
         );
-        let found = program(Some(place.path().as_os_str())).unwrap();
-        assert_eq!(ask(&found).await, Ok(Load { percent: Some(55), memory_bytes: 1 << 30 }));
-        let (_place, broken) = stub("echo 'NVIDIA-SMI has failed'; exit 9");
-        let error = ask(&broken).await.unwrap_err();
+        let found = find_nvidia_smi(Some(dir.path().as_os_str())).unwrap();
+        assert_eq!(query(&found).await, Ok(Load { percent: Some(55), memory_bytes: 1 << 30 }));
+        let (_dir, broken) = stub("echo 'NVIDIA-SMI has failed'; exit 9");
+        let error = query(&broken).await.unwrap_err();
         assert!(error.contains("exit status: 9") && error.contains("NVIDIA-SMI has failed"), "{error}");
-        assert_eq!(program(Some(OsStr::new("/nowhere"))), None);
+        assert_eq!(find_nvidia_smi(Some(OsStr::new("/nowhere"))), None);
     }
 
     proptest! {
         #[test]
-        fn no_answer_is_too_odd(answer in prop::collection::vec(any::<u8>(), 0..200), text in "[0-9,\\[\\]N/A \n]{0,100}") {
-            let _ = parse(&answer);
+        fn arbitrary_output_does_not_panic(output in prop::collection::vec(any::<u8>(), 0..200), text in "[0-9,\\[\\]N/A \n]{0,100}") {
+            let _ = parse(&output);
             let _ = parse(text.as_bytes());
         }
     }

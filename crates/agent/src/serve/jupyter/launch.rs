@@ -1,8 +1,8 @@
-//! How a notebook server is found and started in whatever image this is.
+//! Finds Jupyter in the image and starts it.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,22 +13,23 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
+use crate::bounded_read::read_tail;
+use crate::process_id::ProcessId;
 use crate::shell;
-use crate::state::process::Process;
 
 pub const ABSENT: &str =
-    "This image has no Jupyter. Install it (pip install jupyterlab), or take an image that has it.";
+    "Jupyter is not installed in this image. Install it with `pip install jupyterlab`, or use another image.";
 
-/// What there is of Jupyter, best first.
+/// Front ends of Jupyter, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Flavor {
+pub enum FrontEnd {
     Lab,
     Notebook,
     Server,
 }
 
-impl Flavor {
+impl FrontEnd {
     const ALL: [Self; 3] = [Self::Lab, Self::Notebook, Self::Server];
 
     fn name(self) -> &'static str {
@@ -39,7 +40,7 @@ impl Flavor {
         }
     }
 
-    /// Where people look at it.
+    /// Returns the path of the front end.
     pub fn url_path(self) -> &'static str {
         match self {
             Self::Lab => "/lab",
@@ -58,22 +59,23 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Every flavor comes with a program of its own; `jupyter` alone finds them in places we do not know.
-    pub fn find(&self) -> Option<(Flavor, PathBuf)> {
-        let find = |name: &str| shell::find(name, self.path.as_deref());
-        let own =
-            Flavor::ALL.into_iter().find_map(|flavor| Some((flavor, find(&format!("jupyter-{}", flavor.name()))?)));
-        own.or_else(|| Some((Flavor::Lab, find("jupyter")?)))
+    /// Each front end has its own program; `jupyter` finds front ends in directories outside `PATH`.
+    pub fn find(&self) -> Option<(FrontEnd, PathBuf)> {
+        let find = |name: &str| shell::which(name, self.path.as_deref());
+        let direct = FrontEnd::ALL
+            .into_iter()
+            .find_map(|front_end| Some((front_end, find(&format!("jupyter-{}", front_end.name()))?)));
+        direct.or_else(|| Some((FrontEnd::Lab, find("jupyter")?)))
     }
 
-    /// The token goes by the environment, because everybody in the server can read a command line.
-    pub fn start(&self, flavor: Flavor, program: &Path, token: &str) -> io::Result<Process> {
-        // Appending, so that the log can be cut while it writes.
+    /// Passes the token in the environment, because every user in the server can read a command line.
+    pub fn start(&self, front_end: FrontEnd, program: &Path, token: &str) -> io::Result<ProcessId> {
+        // Appends, so that the log can be truncated while it is written.
         let append = OFlags::APPEND.bits().cast_signed();
         let log = OpenOptions::new().create(true).write(true).truncate(true).custom_flags(append).open(&self.log)?;
         let mut command = Command::new(program);
         if program.file_name().is_some_and(|name| name == "jupyter") {
-            command.arg(flavor.name());
+            command.arg(front_end.name());
         }
         command.args(["--no-browser", "--ip=127.0.0.1", "--log-level=WARN"]).arg(format!("--port={}", self.port));
         if geteuid().is_root() {
@@ -85,30 +87,22 @@ impl Launch {
         }
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
         let mut child = command.spawn()?;
-        let process = child.id().and_then(Process::of);
-        // Whoever ends is reaped, whether anybody looks or not.
+        let process = child.id().and_then(ProcessId::of_pid);
+        // Reaps the process when it exits.
         tokio::spawn(async move { child.wait().await });
-        process.ok_or_else(|| io::Error::other("it ended at once"))
+        process.ok_or_else(|| io::Error::other("it exited immediately"))
     }
 }
 
-/// The end of its log, on one line.
-pub fn last_words(log: &Path, most: u64) -> String {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut file = File::open(log)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
-        let mut text = Vec::new();
-        file.take(most).read_to_end(&mut text)?;
-        Ok(text)
-    };
-    let text = read().unwrap_or_default();
-    let text = Text::new(String::from_utf8_lossy(&text));
+/// Returns the end of the log as one line.
+pub fn log_tail(log: &Path, max_bytes: u64) -> String {
+    let text = Text::new(read_tail(log, max_bytes).unwrap_or_default());
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-pub fn shorten(log: &Path, most: u64) {
-    if fs::metadata(log).is_ok_and(|log| log.len() > most) {
+/// Empties the log if it is larger than `max_bytes`.
+pub fn truncate_log(log: &Path, max_bytes: u64) {
+    if fs::metadata(log).is_ok_and(|log| log.len() > max_bytes) {
         let _ = OpenOptions::new().write(true).open(log).and_then(|file| file.set_len(0));
     }
 }

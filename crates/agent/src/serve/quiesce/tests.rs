@@ -6,10 +6,10 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::*;
-use crate::init::once::Claim;
-use crate::state::process::Process;
+use crate::pre_stop::claim::Claim;
+use crate::process_id::ProcessId;
 
-const LONG: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Server {
     home: TempDir,
@@ -24,7 +24,7 @@ fn server(pre_stop: Option<&str>) -> Server {
         fs::write(&script, text.replace("$H", home.path().to_str().unwrap())).unwrap();
     }
     let quiesce = Quiesce {
-        state: state.path().to_owned(),
+        state_dir: state.path().to_owned(),
         home: home.path().to_owned(),
         pre_stop: pre_stop.is_some().then_some(script),
     };
@@ -32,122 +32,122 @@ fn server(pre_stop: Option<&str>) -> Server {
 }
 
 #[tokio::test]
-async fn the_script_runs_once_however_often_it_is_asked_for() {
+async fn script_runs_once_for_concurrent_requests() {
     let server = server(Some("echo saved; echo run >>$H/runs; exit 3"));
-    let all: Vec<_> = (0..4)
+    let tasks: Vec<_> = (0..4)
         .map(|_| {
             let quiesce = Arc::clone(&server.quiesce);
-            tokio::spawn(async move { quiesce.run(LONG).await })
+            tokio::spawn(async move { quiesce.run(TIMEOUT).await })
         })
         .collect();
-    for one in all {
-        let quiesced = one.await.unwrap();
+    for task in tasks {
+        let quiesced = task.await.unwrap();
         assert_eq!(quiesced.pre_stop, Some(Outcome::Code(3)));
-        assert!(quiesced.synced && !quiesced.listing_cut);
+        assert!(quiesced.synced && !quiesced.listing_truncated);
         assert_eq!(quiesced.pre_stop_log.as_deref(), Some("saved"));
         assert!(quiesced.listing.unwrap().contains("  runs\n"));
     }
     assert_eq!(fs::read_to_string(server.home.path().join("runs")).unwrap(), "run\n");
     assert_eq!(fs::read_to_string(server.state.path().join("pre-stop.log")).unwrap(), "saved\n");
-    let Standing::Taken(run) = Once::new(server.state.path()).standing() else { panic!() };
-    assert_eq!(run.look(), Look::Ended(Outcome::Code(3)));
+    let Availability::Claimed(run) = PreStopRuns::new(server.state.path()).availability() else { panic!() };
+    assert_eq!(run.state(), RunState::Finished(Outcome::Code(3)));
 }
 
 #[tokio::test]
-async fn a_stop_that_was_called_off_is_none_and_the_next_runs_the_script_again() {
+async fn stop_after_a_cancelled_one_runs_the_script_again() {
     let server = server(Some("echo run >>$H/runs"));
     for stop in 1..3 {
         for _ in 0..2 {
-            assert_eq!(server.quiesce.run(LONG).await.pre_stop, Some(Outcome::Code(0)));
+            assert_eq!(server.quiesce.run(TIMEOUT).await.pre_stop, Some(Outcome::Code(0)));
         }
-        server.quiesce.call_off().unwrap();
+        server.quiesce.cancel().unwrap();
         assert_eq!(fs::read_to_string(server.home.path().join("runs")).unwrap(), "run\n".repeat(stop));
     }
 }
 
 #[tokio::test]
-async fn a_run_that_was_called_off_is_over_before_the_next_begins() {
+async fn cancelled_run_finishes_before_the_next_starts() {
     let server = server(Some("echo begin >>$H/runs; until test -e $H/go; do sleep 0.01; done; echo end >>$H/runs"));
     let runs = server.home.path().join("runs");
-    let ask = || {
+    let quiesce = || {
         let quiesce = Arc::clone(&server.quiesce);
-        tokio::spawn(async move { quiesce.run(LONG).await.pre_stop })
+        tokio::spawn(async move { quiesce.run(TIMEOUT).await.pre_stop })
     };
-    let first = ask();
+    let first = quiesce();
     while !runs.exists() {
-        sleep(GLANCE).await;
+        sleep(POLL_INTERVAL).await;
     }
-    server.quiesce.call_off().unwrap();
-    let second = ask();
+    server.quiesce.cancel().unwrap();
+    let second = quiesce();
     fs::write(server.home.path().join("go"), "").unwrap();
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Some(Outcome::Code(0)), Some(Outcome::Code(0))));
     assert_eq!(fs::read_to_string(runs).unwrap(), "begin\nend\nbegin\nend\n");
 }
 
 #[tokio::test]
-async fn a_script_that_hangs_is_killed_with_all_it_started() {
+async fn hanging_script_is_killed_with_its_process_group() {
     let server = server(Some("sleep 1000 & echo $! >$H/pid; wait"));
-    let begun = Instant::now();
+    let started = Instant::now();
     let quiesced = server.quiesce.run(Duration::from_secs(3)).await;
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(20));
     assert_eq!(quiesced.pre_stop, Some(Outcome::TimedOut));
     let pid: u32 = fs::read_to_string(server.home.path().join("pid")).unwrap().trim().parse().unwrap();
-    let begun = Instant::now();
-    while Process::of(pid).is_some_and(|process| process.runs()) {
-        assert!(begun.elapsed() < LONG);
-        sleep(GLANCE).await;
+    let started = Instant::now();
+    while ProcessId::of_pid(pid).is_some_and(|process| process.is_running()) {
+        assert!(started.elapsed() < TIMEOUT);
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 #[tokio::test]
-async fn a_log_that_hangs_is_not_waited_for_beyond_the_end() {
+async fn hanging_log_is_not_awaited_beyond_the_timeout() {
     let server = server(Some("exit 0"));
-    let Claim::Ours(run) = Once::new(server.state.path()).claim().unwrap() else { panic!() };
+    let Claim::Acquired(run) = PreStopRuns::new(server.state.path()).try_claim().unwrap() else { panic!() };
     run.finish(&Outcome::Code(1)).unwrap();
-    // A pipe is opened when somebody opens its other end too.
+    // Opening a FIFO blocks until its other end is opened.
     let log = server.state.path().join("pre-stop.log");
     mknodat(CWD, &log, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    let quiesced = timeout(LONG, server.quiesce.run(Duration::from_millis(300))).await;
-    // Whoever still waits for it is let go.
+    let quiesced = timeout(TIMEOUT, server.quiesce.run(Duration::from_millis(300))).await;
+    // Releases the thread that is blocked on it.
     let _end = fs::OpenOptions::new().read(true).write(true).open(&log).unwrap();
-    let quiesced = quiesced.expect("it ends in its time");
+    let quiesced = quiesced.expect("it respects the timeout");
     assert_eq!((quiesced.pre_stop, quiesced.pre_stop_log), (Some(Outcome::Code(1)), None));
 }
 
 #[tokio::test]
-async fn a_script_that_cannot_run_says_why() {
+async fn script_that_cannot_run_is_reported() {
     let server = server(Some("#!/no/such/thing\n"));
-    let Some(Outcome::NotStarted { code: 127, reason }) = server.quiesce.run(LONG).await.pre_stop else { panic!() };
+    let Some(Outcome::NotStarted { code: 127, reason }) = server.quiesce.run(TIMEOUT).await.pre_stop else { panic!() };
     assert!(reason.contains("/no/such/thing"));
 }
 
 #[tokio::test]
-async fn what_somebody_else_runs_is_waited_for() {
+async fn run_of_another_process_is_awaited() {
     let server = server(Some("exit 1"));
-    let Claim::Ours(run) = Once::new(server.state.path()).claim().unwrap() else { panic!() };
-    let asked = tokio::spawn({
+    let Claim::Acquired(run) = PreStopRuns::new(server.state.path()).try_claim().unwrap() else { panic!() };
+    let task = tokio::spawn({
         let quiesce = Arc::clone(&server.quiesce);
-        async move { quiesce.run(LONG).await }
+        async move { quiesce.run(TIMEOUT).await }
     });
     tokio::task::yield_now().await;
     run.finish(&Outcome::Code(0)).unwrap();
-    assert_eq!(asked.await.unwrap().pre_stop, Some(Outcome::Code(0)));
+    assert_eq!(task.await.unwrap().pre_stop, Some(Outcome::Code(0)));
 }
 
 #[tokio::test]
-async fn without_script_and_home_the_rest_is_done() {
+async fn sync_runs_without_script_and_home() {
     let server = server(None);
     let quiesce = Quiesce { home: "/no/such/home".into(), ..(*server.quiesce).clone() };
-    let quiesced = quiesce.run(LONG).await;
+    let quiesced = quiesce.run(TIMEOUT).await;
     assert_eq!(
         quiesced,
         Quiesced {
             pre_stop: None,
             pre_stop_log: None,
             synced: true,
-            not_synced: None,
+            sync_error: None,
             listing: None,
-            listing_cut: false,
+            listing_truncated: false,
         }
     );
 }

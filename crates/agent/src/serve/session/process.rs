@@ -1,4 +1,4 @@
-//! Starts what people run. What it is to be is decided purely; then it is a process of its own session, which outlives us.
+//! Processes of sessions. Each is the leader of its own session (setsid(2)) and outlives `serve`.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,70 +12,68 @@ use russh::Sig;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
-use crate::serve::session::Wanted;
+use crate::process_id::SELF_EXE;
+use crate::serve::session::SessionRequest;
 
-/// This executable, even if its file was replaced meanwhile.
-const SELF: &str = "/proc/self/exe";
-
-/// The first process of a session, whose number is also that of its process group.
+/// The session leader while it runs. Its PID is also the ID of its process group.
 #[derive(Debug, Default)]
-pub struct Leader(Mutex<Option<Pid>>);
+pub struct SessionProcess(Mutex<Option<Pid>>);
 
-impl Leader {
-    pub fn started(&self, child: &Child) {
+impl SessionProcess {
+    pub fn set_started(&self, child: &Child) {
         let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pid;
     }
 
-    pub fn ended(&self) {
+    pub fn set_exited(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub fn signal(&self, foreground: Option<Pid>, signal: Signal) {
         let leader = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(group) = leader.map(|leader| foreground.unwrap_or(leader)) {
-            // It may just have ended.
+            // Fails if it has just exited.
             let _ = kill_process_group(group, signal);
         }
     }
 }
 
-/// All that run on one connection.
+/// The session processes of one connection.
 #[derive(Clone, Debug, Default)]
-pub struct Leaders(Arc<Mutex<Vec<Weak<Leader>>>>);
+pub struct SessionProcesses(Arc<Mutex<Vec<Weak<SessionProcess>>>>);
 
-impl Leaders {
-    pub fn add(&self, leader: &Arc<Leader>) {
+impl SessionProcesses {
+    pub fn add(&self, process: &Arc<SessionProcess>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|leader| leader.strong_count() > 0);
-        all.push(Arc::downgrade(leader));
+        all.retain(|process| process.strong_count() > 0);
+        all.push(Arc::downgrade(process));
     }
 
-    /// What a terminal does to its processes when its line is cut. Those without one would not notice.
+    /// Sends SIGHUP, as the kernel does when a terminal is closed. Processes without a terminal need it too.
     pub fn hang_up(&self) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(Weak::upgrade).for_each(|leader| leader.signal(None, Signal::HUP));
+        all.iter().filter_map(Weak::upgrade).for_each(|process| process.signal(None, Signal::HUP));
     }
 }
 
-/// Program, the name it is called by, and arguments.
+/// A program, its argv[0], and its arguments.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct CommandLine {
     program: OsString,
     name: OsString,
     arguments: Vec<OsString>,
 }
 
-impl Line {
-    /// A name with a dash makes it a login shell.
-    pub fn new(shell: &Path, wanted: &Wanted) -> Self {
+impl CommandLine {
+    /// A dash before the name makes the shell a login shell.
+    pub fn new(shell: &Path, request: &SessionRequest) -> Self {
         let name = shell.file_name().unwrap_or(shell.as_os_str());
-        match wanted {
-            Wanted::Shell => {
+        match request {
+            SessionRequest::Shell => {
                 let name = [b"-", name.as_bytes()].concat();
                 Self { program: shell.into(), name: OsString::from_vec(name), arguments: Vec::new() }
             }
-            Wanted::Command(command) => Self {
+            SessionRequest::Exec(command) => Self {
                 program: shell.into(),
                 name: name.to_owned(),
                 arguments: vec!["-c".into(), OsStr::from_bytes(command).to_owned()],
@@ -84,30 +82,43 @@ impl Line {
     }
 }
 
-/// What the process reads and writes.
-pub enum Ends {
+pub enum SessionStdio {
     Pipes,
-    Terminal(OwnedFd),
+    /// The process's side of a terminal.
+    Pty(OwnedFd),
 }
 
-pub fn start(line: &Line, environment: Vec<(OsString, OsString)>, directory: &Path, ends: Ends) -> io::Result<Child> {
-    let mut command = Command::new(SELF);
-    command.arg("session");
-    match ends {
-        Ends::Pipes => {
+/// Starts the command through [`crate::serve::session::exec_session`].
+pub fn start(
+    command_line: &CommandLine,
+    env: Vec<(OsString, OsString)>,
+    directory: &Path,
+    stdio: SessionStdio,
+) -> io::Result<Child> {
+    let mut command = Command::new(SELF_EXE);
+    command.arg("exec-session");
+    match stdio {
+        SessionStdio::Pipes => {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        Ends::Terminal(terminal) => {
-            command.arg("--terminal").stdin(terminal.try_clone()?).stdout(terminal.try_clone()?).stderr(terminal);
+        SessionStdio::Pty(slave) => {
+            command.arg("--terminal").stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
         }
     }
     let mut name = OsString::from("--name=");
-    name.push(&line.name);
-    command.arg("--directory").arg(directory).arg(name).arg("--").arg(&line.program).args(&line.arguments);
-    command.env_clear().envs(environment);
+    name.push(&command_line.name);
+    command
+        .arg("--directory")
+        .arg(directory)
+        .arg(name)
+        .arg("--")
+        .arg(&command_line.program)
+        .args(&command_line.arguments);
+    command.env_clear().envs(env);
     command.spawn()
 }
 
+/// Converts a signal name of RFC 4254, section 6.10, or of OpenSSH.
 pub fn signal(signal: &Sig) -> Option<Signal> {
     Some(match signal {
         Sig::ABRT => Signal::ABORT,
@@ -134,11 +145,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_is_a_login_shell_and_a_command_is_not() {
-        let shell = Line::new(Path::new("/usr/bin/zsh"), &Wanted::Shell);
-        assert_eq!(shell, Line { program: "/usr/bin/zsh".into(), name: "-zsh".into(), arguments: vec![] });
-        let command = Line::new(Path::new("/bin/sh"), &Wanted::Command(b"exit \xff".to_vec()));
+    fn shell_request_starts_a_login_shell_and_exec_does_not() {
+        let shell = CommandLine::new(Path::new("/usr/bin/zsh"), &SessionRequest::Shell);
+        assert_eq!(shell, CommandLine { program: "/usr/bin/zsh".into(), name: "-zsh".into(), arguments: vec![] });
+        let command = CommandLine::new(Path::new("/bin/sh"), &SessionRequest::Exec(b"exit \xff".to_vec()));
         let arguments = vec!["-c".into(), OsString::from_vec(b"exit \xff".to_vec())];
-        assert_eq!(command, Line { program: "/bin/sh".into(), name: "sh".into(), arguments });
+        assert_eq!(command, CommandLine { program: "/bin/sh".into(), name: "sh".into(), arguments });
     }
 }

@@ -1,156 +1,159 @@
-//! Why a condition is as it is.
+//! The reasons of conditions.
 
-use crate::word::words;
+use crate::open_enum::string_enum;
 
-words! {
-    /// One word for programs; the message beside it says the same to people. Also used for failures, the timeline and
-    /// the queue, so that one word means one thing everywhere.
+string_enum! {
+    /// The reason of a condition, for programs. Failures, the timeline and the queue use the same reasons.
     pub enum Reason {
         // Accepted
-        /// Everything asked for exists and is allowed.
+        /// The request is valid.
         Valid,
-        /// The flavor does not exist: choose one of `kubectl get dsf`.
-        UnknownFlavor,
-        /// No flavor was named and none is the default: name one.
+        /// The flavor does not exist; `kubectl get dsf` lists the flavors.
+        FlavorNotFound,
+        /// spec.flavor is not set and no flavor is the default.
         NoDefaultFlavor,
-        /// Several flavors claim to be the default: an administrator must leave one.
-        SeveralDefaultFlavors,
-        /// The flavor does not offer this number of devices.
-        CountNotAllowed,
+        /// More than one flavor is marked as default.
+        MultipleDefaultFlavors,
+        /// The flavor does not offer this device count.
+        InvalidCount,
         /// The owner is not a member of the team.
-        NotATeamMember,
-        /// The priority is above the team's ceiling.
+        NotTeamMember,
+        /// The priority is above the ceiling of the user or the team.
         PriorityTooHigh,
-        /// The flavor is in maintenance, and the owner is not among the exempt.
+        /// The flavor is in maintenance and the owner is not exempt.
         Maintenance,
-        /// The cluster does not offer something the request needs.
+        /// The request needs a feature that is not supported.
         NotSupported,
-        /// The namespace belongs to no user of ODC.
+        /// The namespace does not belong to a DevServerUser.
         NoOwner,
-        /// It did not pass the rules of its kind, so it was made under older ones: correct it or create it anew.
+        /// The object does not match the current schema. It must be corrected or recreated.
         Invalid,
 
         // ImageReady
-        /// The image is ready to be pulled.
+        /// No build is required. Whether the image can be pulled shows only at start.
         ImageAvailable,
-        /// The build runs.
+        /// Reserved; not implemented yet.
         Building,
-        /// The build does not exist.
+        /// Reserved; not implemented yet.
         BuildNotFound,
-        /// The build failed; its log tail is in its status.
+        /// Reserved; not implemented yet.
         BuildFailed,
 
         // DiskReady
         /// The claim is bound.
         Bound,
-        /// The claim will be bound when the first pod is placed.
+        /// The claim is bound when the first pod is scheduled.
         WaitingForFirstConsumer,
-        /// The home goes with the pod, so there is nothing to wait for.
+        /// The home is ephemeral.
         Ephemeral,
         /// The disk or claim does not exist.
         DiskNotFound,
-        /// The disk is not ready to be used.
+        /// The disk is not bound yet.
         DiskPending,
-        /// Another server holds the disk.
+        /// Another server uses the disk.
         DiskInUse,
         /// The volume behind the disk is lost or cannot be attached.
         DiskUnavailable,
 
         // Admitted
-        /// The queue granted the devices.
-        Granted,
-        /// Nothing was asked of the queue yet: the image or the disk is not ready.
+        /// Devices and nodes are assigned.
+        Admitted,
+        /// The server is not in the queue: its request is not accepted, its disk is not ready, or it does not run.
         NotQueued,
-        /// The booked time has not come.
+        /// The start time of the booking is in the future.
         Booked,
-        /// The quota of the user or team is used up.
+        /// The quota of the user or team is exceeded.
         QuotaExceeded,
         /// Too few devices are free.
         InsufficientCapacity,
-        /// Enough devices are free, but not on the nodes they would have to share.
+        /// Capacity is free but reserved for servers ahead in the queue.
+        Reserved,
+        /// Enough devices are free, but not together on the required number of nodes.
         Fragmented,
-        /// No node could ever hold the request.
+        /// No node can ever satisfy the request.
         Unsatisfiable,
-        /// The grant was taken back: its nodes could not take the pods.
+        /// The admission was revoked: the pods could not be scheduled on the assigned nodes.
         Unschedulable,
-        /// Someone with a better right needs its place: it stops in order and waits again, in its old place.
+        /// The server is preempted by another server. It is stopped and returns to its previous position in the queue.
         Preempted,
 
         // PodsReady, Ready
         /// All pods are ready and the server can be used.
         Running,
-        /// Pods are being created, images pulled, disks attached.
+        /// Pods are being created, images pulled, volumes attached.
         Starting,
-        /// A pod went away and is being replaced.
-        PodGone,
-        /// A pod that was stopped is still there: a finalizer keeps it, or its node does not say that it is gone.
-        PodHeld,
-        /// A container died and is being restarted.
+        /// A pod was evicted. The server returns to its previous position in the queue.
+        PodEvicted,
+        /// A pod is terminating but still exists: a finalizer blocks it, or its node is unreachable.
+        PodTerminationBlocked,
+        /// A container exited and is being restarted.
         Restarting,
-        /// The node of a pod does not answer any more.
+        /// The node of a pod is unreachable.
         NodeLost,
-        /// Its owner put it to sleep, or will not have it run yet.
+        /// Hibernated by spec.desired.
         HibernatedByUser,
-        /// Nobody used it, so it was put to sleep; the next connection wakes it.
+        /// Hibernated after the idle timeout.
         HibernatedByIdleness,
-        /// Its node had to be emptied, so it was put to sleep.
+        /// Reserved; not implemented yet.
         HibernatedByDrain,
-        /// A stop in order is under way.
+        /// The server is being stopped.
         Stopping,
 
         // Idle
-        /// Somebody uses it.
+        /// The server is in use.
         Active,
-        /// Nobody used it for its idle timeout.
-        NobodyThere,
-        /// Its idle action is None.
-        NotWatched,
-        /// Its agent cannot be asked; such a server is never idle.
+        /// The server was not used for its idle timeout.
+        Idle,
+        /// idle.action is None.
+        IdleDetectionDisabled,
+        /// The agent is unreachable; the server is treated as active.
         AgentUnreachable,
 
         // Expiring, and the ends
-        /// There is time left.
-        TimeLeft,
-        /// The end is near: extend it by raising `spec.lifetime`.
-        EndsSoon,
-        /// The lifetime is used up.
-        LifetimeUsedUp,
-        /// Its owner or an administrator ended it.
+        /// The lifetime does not end soon.
+        LifetimeRemaining,
+        /// The lifetime ends soon; raise `spec.lifetime` to extend it.
+        ExpiringSoon,
+        /// The lifetime has ended.
+        LifetimeExceeded,
+        /// Ended by spec.desired.
         Ended,
-        /// It waited for its first start for as long as this cluster lets anybody wait, so it was cancelled.
-        QueuedTooLong,
+        /// Cancelled because it waited for its first start longer than the cluster allows.
+        QueueTimeout,
 
         // Failures
-        /// The image does not exist, or its registry does not answer.
+        /// The image does not exist, or its registry is unreachable.
         ImageNotFound,
-        /// The registry wants a login: name a pull Secret.
+        /// The registry denies access; a pull Secret may be missing.
         ImageDenied,
-        /// The image's program ends right after its start; the log tail says why.
-        DiesAtStart,
-        /// A Secret the server's environment needs is missing, or lacks the key.
+        /// The container exits during startup; see status.lastFailure.logTail.
+        CrashLoop,
+        /// A Secret in spec.env does not exist, or lacks the key.
         SecretMissing,
-        /// An object of the name the server needs is there and belongs to somebody else.
-        NameTaken,
-        /// It did not become ready in time.
+        /// An object with a required name exists and has another owner.
+        NameConflict,
+        /// The server did not become ready within the start timeout.
         StartTimeout,
-        /// It ran out of memory again and again.
+        /// The server repeatedly ran out of memory.
         OutOfMemory,
-        /// Its preStop script failed; the stop went on without it.
+        /// The preStop script failed; the server was stopped nevertheless.
         PreStopFailed,
-        /// Not everything could be written to disk before a stop.
-        NotWritten,
+        /// Not all data was written to the volume before the stop.
+        DataNotSynced,
+        /// A read or write of the operator fails repeatedly, or the API server rejects a write; it is retried.
+        WriteFailed,
 
         // Flavors, users, teams
-        /// The object is as asked for.
+        /// The object matches its spec.
         Reconciled,
-        /// No node has what the flavor describes.
+        /// No node matches the flavor.
         NoNodes,
-        /// Something the object needs could not be written; it is being retried.
+        /// The namespace of the user is being set up.
         Incomplete,
-        /// A namespace of the user's name exists and is not ours.
-        NamespaceTaken,
+        /// A namespace of the user's name exists and was not created by the operator.
+        NamespaceConflict,
         /// A member does not exist as a user.
-        UnknownMember,
+        MemberNotFound,
     }
 }
 
@@ -161,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_what_kubernetes_accepts() {
+    fn reasons_are_camel_case() {
         let camel_case = Regex::new("^[A-Z][A-Za-z]{1,63}$").unwrap();
         assert!(Reason::ALL.iter().all(|reason| camel_case.is_match(reason.as_str())));
     }

@@ -8,29 +8,29 @@ use crate::name::ObjectName;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.value) != has(self.secret)")
-    .message("give each variable either a value or a secret, and not both"))]
+    .message("exactly one of value and secret must be set"))]
 pub struct EnvVar {
-    /// The variable's name: letters, digits and '_', not beginning with a digit. NVIDIA_VISIBLE_DEVICES and names that
-    /// begin with ODC_ are the operator's.
+    /// Name of the variable: letters, digits and '_', not starting with a digit. NVIDIA_VISIBLE_DEVICES and names
+    /// starting with ODC_ are reserved.
     #[schemars(length(min = 1, max = 128))]
     #[x_kube(
         validation = Rule::new("self.matches('^[A-Za-z_][A-Za-z0-9_]*$')")
-            .message("an environment variable's name has letters, digits and '_', and does not begin with a digit"),
+            .message("the name of a variable must consist of letters, digits and '_' and must not start with a digit"),
         validation = Rule::new("self != 'NVIDIA_VISIBLE_DEVICES'")
-            .message("NVIDIA_VISIBLE_DEVICES is set by the cluster; ask for devices with spec.count")
+            .message("NVIDIA_VISIBLE_DEVICES is reserved; request devices with spec.count")
             .reason(Reason::FieldValueForbidden),
         validation = Rule::new("!self.startsWith('ODC_')")
-            .message("names that begin with ODC_ are set by the operator; choose another name")
+            .message("names starting with ODC_ are reserved; use another name")
             .reason(Reason::FieldValueForbidden),
     )]
     pub name: String,
 
-    /// The variable's value. Everyone who may read the DevServer can read it, so put passwords into a Secret.
+    /// Value of the variable. It is readable by everyone who can read the DevServer; use a Secret for credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub value: Option<String>,
 
-    /// Where the value lies in a Secret of your namespace.
+    /// Reference to a key of a Secret in the namespace of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretKey>,
 }
@@ -38,10 +38,10 @@ pub struct EnvVar {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKey {
-    /// The Secret's name.
+    /// Name of the Secret.
     pub name: ObjectName,
 
-    /// The key in its data.
+    /// Key in the Secret.
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-._a-zA-Z0-9]+$"))]
     pub key: String,
 }

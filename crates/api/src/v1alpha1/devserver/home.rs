@@ -1,4 +1,4 @@
-//! Where a server's home directory lives.
+//! Storage of the home directory.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::name::ObjectName;
 use crate::quantity::Quantity;
 use crate::rule;
 
-/// One of three, and never none: whoever wants a home that is lost with its pod must say so.
+/// The storage of the home. There is no default, so that an ephemeral home is a deliberate choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub enum Home {
@@ -20,43 +20,43 @@ pub enum Home {
     Ephemeral(Quantity),
 }
 
-/// The choice as it is written. A newer version may add fields beside it, which an enum could not read.
+/// The serialized form. Unknown fields of a newer version are ignored, which an externally tagged enum would not allow.
 #[derive(Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("[has(self.disk), has(self.claim), has(self.ephemeral)].exists_one(given, given)")
-    .message("name exactly one home: a disk, a claim, or an ephemeral size"))]
+#[x_kube(validation = Rule::new("[has(self.disk), has(self.claim), has(self.ephemeral)].exists_one(set, set)")
+    .message("exactly one of home.disk, home.claim and home.ephemeral must be set"))]
 struct Fields {
-    /// The Disk in your namespace. It outlives the server and keeps restore points.
+    /// Name of a Disk in the namespace of the server. Reserved; not implemented yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disk: Option<ObjectName>,
 
-    /// An existing PersistentVolumeClaim in your namespace. It outlives the server; nobody snapshots or deletes it.
+    /// Name of an existing PersistentVolumeClaim in the namespace of the server. It is not deleted with the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     claim: Option<ObjectName>,
 
-    /// The size of a home on the node itself, such as 50Gi. It is gone with its pod: when the server stops, its node
-    /// fails or its pod is replaced.
+    /// Size of an ephemeral home on the node, such as 50Gi. Its data is lost when the pod is deleted: when the server
+    /// stops, its node fails or its pod is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::amount_below(
         "1Pi",
-        "give the ephemeral home a size above zero and below 1Pi, such as 50Gi",
+        "home.ephemeral must be above 0 and below 1Pi, such as 50Gi",
     ))]
     ephemeral: Option<Quantity>,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("name exactly one home: a disk, a claim, or an ephemeral size")]
-struct NotOneHome;
+#[error("exactly one of home.disk, home.claim and home.ephemeral must be set")]
+struct InvalidHome;
 
 impl TryFrom<Fields> for Home {
-    type Error = NotOneHome;
+    type Error = InvalidHome;
 
-    fn try_from(fields: Fields) -> Result<Self, NotOneHome> {
+    fn try_from(fields: Fields) -> Result<Self, InvalidHome> {
         match fields {
             Fields { disk: Some(disk), claim: None, ephemeral: None } => Ok(Self::Disk(disk)),
             Fields { disk: None, claim: Some(claim), ephemeral: None } => Ok(Self::Claim(claim)),
             Fields { disk: None, claim: None, ephemeral: Some(size) } => Ok(Self::Ephemeral(size)),
-            Fields { .. } => Err(NotOneHome),
+            Fields { .. } => Err(InvalidHome),
         }
     }
 }
@@ -86,8 +86,8 @@ impl JsonSchema for Home {
     }
 }
 
-/// Sizes are compared as amounts: a client that writes 1Gi where 1024Mi was stored changes nothing.
-pub(super) fn fixed_rule() -> Rule {
+/// Sizes are compared as quantities, so that 1024Mi and 1Gi are equal.
+pub(super) fn immutable_rule() -> Rule {
     let name = |object: &str, field: &str| format!("(has({object}.home.{field}) ? {object}.home.{field} : '')");
     let same = |field: &str| format!("{} == {}", name("self", field), name("oldSelf", field));
     let size = |object: &str| {
@@ -95,7 +95,7 @@ pub(super) fn fixed_rule() -> Rule {
         format!("(has({object}.home.ephemeral) ? {size} : quantity('0'))")
     };
     let same_size = format!("{}.compareTo({}) == 0", size("self"), size("oldSelf"));
-    rule::unchanging("home", format!("{} && {} && {same_size}", same("disk"), same("claim")))
+    rule::immutable_rule("home", format!("{} && {} && {same_size}", same("disk"), same("claim")))
 }
 
 #[cfg(test)]
@@ -103,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exactly_one_is_read_and_the_future_is_ignored() {
+    fn exactly_one_home_is_required_and_unknown_fields_are_ignored() {
         let read = |text: &str| serde_json::from_str::<Home>(text).map_err(|error| error.to_string());
         assert_eq!(read(r#"{"claim": "c", "mode": "new"}"#), Ok(Home::Claim("c".parse().unwrap())));
-        for bad in ["{}", r#"{"claim": "c", "disk": "d"}"#, r#"{"mode": "new"}"#] {
-            assert!(read(bad).unwrap_err().starts_with("name exactly one home"), "{bad}");
+        for invalid in ["{}", r#"{"claim": "c", "disk": "d"}"#, r#"{"mode": "new"}"#] {
+            assert!(read(invalid).unwrap_err().starts_with("exactly one of home.disk"), "{invalid}");
         }
     }
 }

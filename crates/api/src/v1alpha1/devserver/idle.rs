@@ -1,4 +1,4 @@
-//! What happens to a server nobody uses.
+//! The idle policy of a server.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -10,17 +10,16 @@ use crate::rule;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Idle {
-    /// How long nobody must have used the server, such as 30m. Sessions, editors, notebooks and busy devices count as
-    /// use.
+    /// Idle timeout, such as 30m. Sessions, editors, notebooks and device utilization count as activity.
     #[serde(default = "half_an_hour")]
     #[x_kube(validation = rule::at_least(
         "1m",
-        "give an idle timeout of at least 1m; to never stop an idle server, set idle.action to None",
+        "idle.timeout must be at least 1m; to disable idle detection, set idle.action to None",
     ))]
     pub timeout: Duration,
 
-    /// What to do then. Hibernate puts the server to sleep until somebody connects. End stops it for good. None leaves
-    /// it running until its lifetime is over. A warning comes first, and any use cancels it.
+    /// Action after the timeout: Hibernate, End (stop for good) or None (disable idle detection). Users are warned
+    /// before, and any activity cancels the action.
     #[serde(default)]
     pub action: IdleAction,
 }

@@ -1,30 +1,30 @@
-//! Rules of a server that no single field can hold.
+//! Rules of a server that involve several fields.
 
 use kube::core::{Reason, Rule};
 
 use crate::name::{LETTER_LABEL, ServerName};
 use crate::rule;
 
-/// [`crate::v1alpha1::Phase::terminal`], for the API server.
-const HAD_ENDED: &str = "has(oldSelf.status) && has(oldSelf.status.phase) \
+/// [`crate::v1alpha1::Phase::is_terminal`], for the API server.
+const HAS_ENDED: &str = "has(oldSelf.status) && has(oldSelf.status.phase) \
                          && oldSelf.status.phase in ['Expired', 'Cancelled', 'Failed']";
 
 pub(super) fn name() -> Rule {
     rule::name(
         LETTER_LABEL,
-        ServerName::LONGEST,
-        "a server's name is part of host names: use at most 46 small letters, digits and '-', \
-         begin with a letter, and do not end with '-'",
+        ServerName::MAX_LENGTH,
+        "the name of a server must be a DNS label: at most 46 lower case letters, digits and '-', \
+         starting with a letter and ending with a letter or digit",
     )
 }
 
-/// Together with [`ended_phase`]: of an extension and an expiry at the same instant one wins, and nothing revives a
-/// server that has ended.
+/// Makes the spec of an ended server immutable. With [`ended_phase`], exactly one of a concurrent extension and expiry is
+/// stored, and an ended server cannot be restarted.
 pub(super) fn ended_spec() -> Rule {
-    Rule::new(format!("!({HAD_ENDED}) || self.spec == oldSelf.spec"))
+    Rule::new(format!("!({HAS_ENDED}) || self.spec == oldSelf.spec"))
         .message(
-            "this server has ended and can no longer change; create a new one \
-             (devctl create replaces an ended one of the same name)",
+            "the server has ended and is immutable; create a new one \
+             (devctl create replaces an ended server of the same name)",
         )
         .field_path(".spec")
         .reason(Reason::FieldValueForbidden)
@@ -32,53 +32,53 @@ pub(super) fn ended_spec() -> Rule {
 
 pub(super) fn ended_phase() -> Rule {
     let same = "has(self.status) && has(self.status.phase) && self.status.phase == oldSelf.status.phase";
-    Rule::new(format!("!({HAD_ENDED}) || ({same})"))
-        .message("this server has ended; its phase is final")
+    Rule::new(format!("!({HAS_ENDED}) || ({same})"))
+        .message("the server has ended; its phase is final")
         .field_path(".status.phase")
         .reason(Reason::FieldValueForbidden)
 }
 
-/// The other half of "one winner": whoever extends a server before its stop began keeps it, whoever comes later is told.
+/// Accepts an extension until the stop has started and rejects it afterwards.
 pub(super) fn stopping_lifetime() -> Rule {
     let stopping = "has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'Stopping'";
     Rule::new(format!("!({stopping}) || duration(self.spec.lifetime) == duration(oldSelf.spec.lifetime)"))
-        .message("this server is being stopped and can no longer be extended; create a new one")
+        .message("the server is being stopped and cannot be extended; create a new one")
         .field_path(".spec.lifetime")
         .reason(Reason::FieldValueForbidden)
 }
 
-/// Ending is final from the word, not only from the deed: a stop under way is never turned round.
+/// Makes `desired: Ended` final, so that a stop is never reverted.
 pub(super) fn ending() -> Rule {
     Rule::new("oldSelf.desired != 'Ended' || self.desired == 'Ended'")
-        .message("this server was told to end and cannot be called back; create a new one")
+        .message("desired: Ended is final; create a new server")
         .field_path(".desired")
         .reason(Reason::FieldValueForbidden)
 }
 
-pub(super) fn ephemeral_does_not_hibernate_when_idle() -> Rule {
+pub(super) fn ephemeral_is_not_hibernated_when_idle() -> Rule {
     Rule::new("!has(self.home.ephemeral) || self.idle.action != 'Hibernate'")
         .message(
-            "an ephemeral home is gone with its pod, so this server cannot hibernate: \
-             set idle.action to End or None, or give it a home.disk",
+            "a server with an ephemeral home cannot be hibernated; \
+             set idle.action to End or None, or use home.claim",
         )
         .field_path(".idle.action")
 }
 
-pub(super) fn ephemeral_does_not_hibernate_when_told() -> Rule {
+pub(super) fn ephemeral_is_not_hibernated() -> Rule {
     Rule::new("!has(self.home.ephemeral) || self.desired != 'Hibernated'")
         .message(
-            "an ephemeral home is gone with its pod, so this server cannot hibernate: \
-             set desired to Running or Ended, or give it a home.disk",
+            "a server with an ephemeral home cannot be hibernated; \
+             set desired to Running or Ended, or use home.claim",
         )
         .field_path(".desired")
 }
 
-pub(super) fn shared_with_a_team() -> Rule {
+pub(super) fn team_port_requires_team() -> Rule {
     let private = "!has(self.access.ports) || self.access.ports.all(port, port.share != 'Team')";
     Rule::new(format!("has(self.team) || {private}"))
         .message(
-            "a port can be shared with the Team only on a server that has one: \
-             set team, or share it as Private or Public",
+            "share: Team requires spec.team; \
+             set team, or share the port as Private or Public",
         )
         .field_path(".access.ports")
 }
@@ -89,8 +89,8 @@ mod tests {
     use crate::v1alpha1::Phase;
 
     #[test]
-    fn the_terminal_phases_are_all_there() {
-        let terminal = Phase::ALL.iter().filter(|phase| phase.terminal()).map(|phase| format!("'{phase}'"));
-        assert!(HAD_ENDED.ends_with(&format!("[{}]", terminal.collect::<Vec<_>>().join(", "))));
+    fn rule_lists_all_terminal_phases() {
+        let terminal = Phase::ALL.iter().filter(|phase| phase.is_terminal()).map(|phase| format!("'{phase}'"));
+        assert!(HAS_ENDED.ends_with(&format!("[{}]", terminal.collect::<Vec<_>>().join(", "))));
     }
 }

@@ -1,4 +1,4 @@
-//! What became of a server. Times change only when something happened, and durations are derived from them.
+//! The observed state of a server. It contains times instead of durations, so that it changes only with an event.
 
 mod access;
 mod admission;
@@ -6,6 +6,7 @@ mod failure;
 mod hibernation;
 mod lifetime;
 mod pod;
+mod stopping;
 mod timeline;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,104 +14,109 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 pub use access::{Links, ServerAccess};
-pub use admission::{Admission, Booking, Eta, Placement, PlannedStart, StartPromise};
+pub use admission::{Admission, Booking, Eta, Placement, PlannedStart, StartEstimate};
 pub use failure::Failure;
 pub use hibernation::{Hibernation, HibernationCause};
 pub use lifetime::GrantedLifetime;
 pub use pod::ServerPod;
+pub use stopping::{StopCause, Stopping};
 pub use timeline::{TIMELINE_LENGTH, TimelineEntry};
 
 use crate::name::FlavorName;
 use crate::v1alpha1::Phase;
 use crate::v1alpha1::condition;
 
-/// What became of the request. Only the operator writes here.
+/// DevServerStatus is the observed state of a DevServer. It is written by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DevServerStatus {
-    /// The generation of the spec this status speaks about.
+    /// Generation of the spec that this status was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
 
-    /// Where the server is in its life: Pending, Building, Queued, Starting, Running, Hibernating, Hibernated,
-    /// Stopping, and finally Expired, Cancelled or Failed. It is for printing; programs should use the conditions.
+    /// Phase: Pending, Queued, Starting, Running, Hibernating, Hibernated, Stopping, or one of the final phases
+    /// Expired, Cancelled and Failed. Building is reserved; not implemented yet. Programs should use the conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
-    /// What is true right now: Accepted, ImageReady, DiskReady, Admitted, PodsReady, Ready, Idle, Expiring.
+    /// Conditions: Accepted, ImageReady, DiskReady, Admitted, PodsReady, Ready, Idle, Expiring.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::schema")]
     pub conditions: Vec<condition::Condition>,
 
-    /// The flavor the server got when it was queued. A later change of defaults does not move it. Only the scheduler
-    /// writes it.
+    /// Flavor of the server, resolved when it was queued. Later changes of defaults do not affect it. Written by the
+    /// scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<FlavorName>,
 
-    /// What the queue decided. Only the scheduler writes it.
+    /// Admission state. Written by the scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Admission>,
 
-    /// Since when the server has been waiting in the queue for its first start; absent while it does not. Whoever waits
-    /// for longer than the cluster allows is cancelled.
+    /// Time since which the server is queued for its first start. It is cancelled after the queue timeout of the
+    /// cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Time>,
 
-    /// When the server was ready for the first time.
+    /// Time at which the server was ready for the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
 
-    /// Since when the server has been running without a pause; absent while it does not run.
+    /// Time since which the server is running without interruption. Unset while it is not running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_since: Option<Time>,
 
-    /// How many seconds the server had run before runningSince.
+    /// Seconds that the server was running before runningSince.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
-    pub ran_seconds: Option<i64>,
+    pub accumulated_run_seconds: Option<i64>,
 
-    /// The lifetime the server got, after the flavor's limits.
+    /// Granted lifetime, after the limits of the flavor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<GrantedLifetime>,
 
-    /// When the lifetime ends if the server keeps running; absent while it does not run.
+    /// Time at which the lifetime ends. Unset while the server is not running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
 
-    /// When the server ended. It stays readable for a day.
+    /// Time at which the server ended. It is deleted after the TTL of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
 
-    /// Why the server sleeps; absent while it does not.
+    /// Hibernation state. Unset while the server is not hibernated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hibernation: Option<Hibernation>,
 
-    /// How to get in.
+    /// Why and since when the server is being stopped for good; present while the phase is Stopping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Box<Stopping>>,
+
+    /// Access information.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<ServerAccess>,
 
-    /// The pods of the current run, one for each node.
+    /// Pods of the current run, one per node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub pods: Vec<ServerPod>,
 
-    /// How often a container of the server died and was started again.
+    /// Number of container restarts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub restarts: Option<i64>,
 
-    /// How often a process of the server was killed because memory ran out.
+    /// Number of processes killed because of an out-of-memory condition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub oom_kills: Option<i64>,
 
-    /// The last thing that went wrong.
+    /// Last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<Box<Failure>>,
 
-    /// The last 20 changes of phase, oldest first.
+    /// Last 20 phase transitions, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]

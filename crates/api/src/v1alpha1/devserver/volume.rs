@@ -1,4 +1,4 @@
-//! A claim mounted into a server.
+//! A volume of a server.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
@@ -9,13 +9,13 @@ use crate::name::ObjectName;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
-    /// The PersistentVolumeClaim, in the namespace of the server.
+    /// Name of a PersistentVolumeClaim in the namespace of the server.
     pub claim: ObjectName,
 
-    /// Where to mount it, such as /data. Directories of the system and the home itself cannot be covered.
+    /// Mount path, such as /data. System directories and the home cannot be covered.
     pub path: MountPath,
 
-    /// Mount it so that nothing can be written.
+    /// Mounts the volume read-only.
     #[serde(default)]
     pub read_only: bool,
 }

@@ -1,4 +1,4 @@
-//! How long servers of a flavor may run.
+//! The lifetime limits of a flavor.
 
 use kube::KubeSchema;
 use kube::core::Rule;
@@ -14,28 +14,28 @@ use crate::rule;
     validation = within_total("extension"),
 )]
 pub struct Limits {
-    /// The most a server may ask for when it is created, such as 24h.
+    /// Maximum lifetime at creation, such as 24h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = not_nothing())]
+    #[x_kube(validation = positive())]
     pub lifetime: Option<Duration>,
 
-    /// The most by which one change may extend it, such as 24h.
+    /// Maximum extension by one change, such as 24h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = not_nothing())]
+    #[x_kube(validation = positive())]
     pub extension: Option<Duration>,
 
-    /// The most a server may run in all, extensions included, such as 48h.
+    /// Maximum lifetime including extensions, such as 48h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = not_nothing())]
+    #[x_kube(validation = positive())]
     pub total: Option<Duration>,
 }
 
 fn within_total(field: &str) -> Rule {
     Rule::new(format!("!has(self.{field}) || !has(self.total) || duration(self.{field}) <= duration(self.total)"))
-        .message(format!("the limit on {field} is more than the total: lower it or raise the total").as_str())
+        .message(format!("limits.{field} must not exceed limits.total; lower it or raise limits.total").as_str())
         .field_path(format!(".{field}"))
 }
 
-fn not_nothing() -> Rule {
-    rule::at_least("1s", "give a limit of at least 1s, or leave it out for none")
+fn positive() -> Rule {
+    rule::at_least("1s", "a limit must be at least 1s; omit it for no limit")
 }

@@ -10,20 +10,19 @@ use crate::rule;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// What the amounts are for: one Device, so that a server with four gets four times as much, or one Server on each
-    /// of its nodes.
+    /// Whether cpu and memory are per Device, and multiplied by the device count, or per Server on each node.
     pub per: Per,
 
-    /// How much CPU, such as 24 or 500m.
-    #[x_kube(validation = rule::amount_below("100k", "give CPU above zero and below 100k cores, such as 24"))]
+    /// CPU, such as 24 or 500m.
+    #[x_kube(validation = rule::amount_below("100k", "cpu must be above 0 and below 100k, such as 24"))]
     pub cpu: Quantity,
 
-    /// How much memory, such as 240Gi.
-    #[x_kube(validation = rule::amount_below("1Pi", "give memory above zero and below 1Pi, such as 240Gi"))]
+    /// Memory, such as 240Gi.
+    #[x_kube(validation = rule::amount_below("1Pi", "memory must be above 0 and below 1Pi, such as 240Gi"))]
     pub memory: Quantity,
 }
 
-/// What amounts of CPU and memory are for.
+/// The unit that CPU and memory refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Per {
     Device,

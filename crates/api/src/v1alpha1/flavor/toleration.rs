@@ -1,4 +1,4 @@
-//! A taint that servers of a flavor ignore. As in a pod, but bounded.
+//! A toleration of a flavor. As in a pod, but with bounds.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self.operator != 'Exists' || !has(self.value)")
-        .message("a toleration with operator Exists has no value: remove the value, or set operator to Equal")
+        .message("value must be empty if operator is Exists; remove value, or set operator to Equal")
         .field_path(".value"),
     validation = Rule::new("has(self.key) || self.operator == 'Exists'")
-        .message("a toleration without key needs operator Exists; it then ignores every taint")
+        .message("operator must be Exists if key is empty, which matches all taints")
         .field_path(".operator"),
 )]
 pub struct Toleration {
-    /// The taint's key. Leave it out to mean every key.
+    /// Key of the taint. If unset, all keys match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 317),
@@ -23,16 +23,16 @@ pub struct Toleration {
     )]
     pub key: Option<String>,
 
-    /// Equal compares the value, Exists accepts any.
+    /// Operator: Equal compares the value, Exists matches all values.
     #[serde(default)]
     pub operator: TolerationOperator,
 
-    /// The taint's value.
+    /// Value of the taint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63), regex(pattern = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"))]
     pub value: Option<String>,
 
-    /// The taint's effect: NoSchedule, PreferNoSchedule or NoExecute. Leave it out to mean every effect.
+    /// Effect of the taint: NoSchedule, PreferNoSchedule or NoExecute. If unset, all effects match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TolerationEffect>,
 }

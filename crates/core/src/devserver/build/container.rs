@@ -6,17 +6,16 @@ use odc_api::{HOME, port};
 use super::secret::{PRE_STOP, SETUP, scripts};
 use super::volume::SHARED_MEMORY_PATH;
 use super::{AGENT, AGENT_PATH, MAIN, PREPARE, env, literal, security, size, volume};
+use crate::cluster::TERMINATION_GRACE_PERIOD;
 use crate::devserver::validate::Valid;
 
-/// Within it preStop runs and everything is on disk.
-pub const GRACE_SECONDS: u32 = 60;
-
-/// `entrypoint` is the image's own, when it is kept; `authorities` sign for the operator.
-pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String], authorities: &[String]) -> Container {
+/// Returns the main container. `entrypoint` is the image's own, if it is kept. `control_cas` sign the operator's
+/// certificates.
+pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String], control_cas: &[String]) -> Container {
     Container {
         name: MAIN.into(),
         image: Some(valid.image.to_owned()),
-        command: Some(command(valid, entrypoint, authorities)),
+        command: Some(command(valid, entrypoint, control_cas)),
         env: Some(env::env(valid, ordinal)),
         ports: Some(vec![ContainerPort {
             name: Some("ssh".into()),
@@ -27,21 +26,23 @@ pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String], authoritie
         resources: Some(size::main(valid)),
         volume_mounts: Some(volume::main(valid)),
         security_context: Some(security::main(valid.flavor.privilege)),
-        // Asked every second until setup has ended, and then no more: each question starts a process, and a second
-        // probe would only begin after its own period.
+        // Probes each second until setup has finished, and not afterwards: each probe starts a process, and a
+        // readiness probe would only start after its own period.
         startup_probe: Some(probe(1, 3600)),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         ..Container::default()
     }
 }
 
-fn command(valid: &Valid<'_>, entrypoint: &[String], authorities: &[String]) -> Vec<String> {
-    let mut all = vec![AGENT_PATH.to_owned(), "init".into(), "--grace".into(), GRACE_SECONDS.to_string()];
+fn command(valid: &Valid<'_>, entrypoint: &[String], control_cas: &[String]) -> Vec<String> {
+    let mut all =
+        vec![AGENT_PATH.to_owned(), "init".into(), "--grace".into(), TERMINATION_GRACE_PERIOD.as_secs().to_string()];
     all.extend(
-        ["--serve", "--keys", "/odc/keys", "--keep", SHARED_MEMORY_PATH, "--server-uid", valid.uid].map(str::to_owned),
+        ["--serve", "--keys", "/odc/keys", "--persist-dir", SHARED_MEMORY_PATH, "--server-uid", valid.uid]
+            .map(str::to_owned),
     );
-    // In the pod and not in the Secret, which is written once: a pod is made anew whenever a server wakes.
-    all.extend(authorities.iter().flat_map(|line| ["--control-ca".to_owned(), literal(line)]));
+    // In the pod and not in the Secret, which is written once: pods are recreated when a server resumes.
+    all.extend(control_cas.iter().flat_map(|line| ["--control-ca".to_owned(), literal(line)]));
     let scripts = scripts(valid);
     if scripts.setup.is_some() {
         all.extend(["--setup".into(), format!("/odc/keys/{SETUP}")]);
@@ -53,7 +54,7 @@ fn command(valid: &Valid<'_>, entrypoint: &[String], authorities: &[String]) -> 
         all.extend(["--account-home".into(), HOME.into()]);
     }
     if !entrypoint.is_empty() {
-        all.extend(["--entrypoint-exit".into(), "end".into(), "--".into()]);
+        all.extend(["--entrypoint-exit".into(), "stop".into(), "--".into()]);
         all.extend(entrypoint.iter().map(|word| literal(word)));
     }
     all
@@ -69,7 +70,7 @@ fn probe(period: i32, failures: i32) -> Probe {
     }
 }
 
-/// Brings the agent into the pod; runs as a plain user whatever the flavor allows.
+/// Installs the agent into the pod. Runs unprivileged whatever the flavor allows.
 pub fn install(valid: &Valid<'_>, agent_image: &str) -> Container {
     Container {
         name: AGENT.into(),
@@ -89,7 +90,7 @@ pub fn install(valid: &Valid<'_>, agent_image: &str) -> Container {
     }
 }
 
-/// Writes copies of the image's passwd and group that know the user.
+/// Writes copies of the image's passwd and group files with entries for the user.
 pub fn prepare(valid: &Valid<'_>) -> Container {
     let mut command: Vec<String> =
         [AGENT_PATH, "prepare", "--to", "/odc/accounts", "--home", HOME].map(str::to_owned).to_vec();
@@ -108,10 +109,10 @@ pub fn prepare(valid: &Valid<'_>) -> Container {
     }
 }
 
-/// As much of a display name as a passwd file can hold.
+/// Returns the display name without characters that are invalid in a passwd file.
 fn full_name(display: &str) -> Option<String> {
-    let kept: String =
+    let name: String =
         display.chars().filter(|character| !character.is_control() && !":,".contains(*character)).collect();
-    let kept = kept.trim().to_owned();
-    (!kept.is_empty()).then_some(kept)
+    let name = name.trim().to_owned();
+    (!name.is_empty()).then_some(name)
 }

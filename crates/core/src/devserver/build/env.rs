@@ -6,8 +6,8 @@ use odc_api::HOME;
 use super::{gang, literal, size};
 use crate::devserver::validate::Valid;
 
-/// Libraries that start a thread per core would count the node's cores.
-const THREADS: &[&str] = &[
+/// Variables that bound the number of threads of libraries, which would otherwise use the node's core count.
+const THREAD_VARIABLES: &[&str] = &[
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -17,15 +17,15 @@ const THREADS: &[&str] = &[
     "CARGO_BUILD_JOBS",
 ];
 
-/// Which devices a server sees, and what the operator says about it, are not its owner's to say. The rules of the kind
-/// refuse such names; an object that was stored before there were rules gets no further than here.
+/// Reports whether only the operator may set the variable: the visible devices and its own variables. The rules of the CRD
+/// reject such names; this covers objects stored before those rules existed.
 fn is_reserved(name: &str) -> bool {
     name == VISIBLE_DEVICES || name.starts_with("ODC_")
 }
 
 const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 
-/// What is not reserved, the owner may change.
+/// Variables of the owner override those that are not reserved.
 pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
     let spec = &valid.server.spec;
     let threads = size::threads(valid).to_string();
@@ -35,9 +35,9 @@ pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
         plain("ODC_OWNER", valid.owner.as_str()),
         plain("ODC_FLAVOR", valid.flavor_name.as_str()),
     ];
-    all.extend(THREADS.iter().map(|name| plain(name, &threads)));
+    all.extend(THREAD_VARIABLES.iter().map(|name| plain(name, &threads)));
     if valid.count == 0 {
-        // Images made for GPUs ask for all of them where nobody says otherwise.
+        // Images for GPUs request all devices by default.
         all.push(plain(VISIBLE_DEVICES, "void"));
     }
     if let Some(repository) = spec.setup.as_ref().and_then(|setup| setup.repository.as_ref()) {
@@ -47,7 +47,7 @@ pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
     all.extend(gang::env(valid, ordinal));
     let own = spec.env.iter().filter(|variable| !is_reserved(&variable.name));
     all.retain(|ours| own.clone().all(|variable| variable.name != ours.name));
-    let theirs = own.map(|variable| match &variable.secret {
+    let own = own.map(|variable| match &variable.secret {
         None => plain(&variable.name, variable.value.as_deref().unwrap_or_default()),
         Some(secret) => EnvVar {
             name: variable.name.clone(),
@@ -62,7 +62,7 @@ pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
             }),
         },
     });
-    all.extend(theirs);
+    all.extend(own);
     all
 }
 

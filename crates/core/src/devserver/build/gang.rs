@@ -1,23 +1,23 @@
-//! How the nodes of a gang find each other.
+//! Service discovery between the nodes of a gang.
 
 use k8s_openapi::api::core::v1::EnvVar;
 use odc_api::port;
 
 use super::env::plain;
-use crate::devserver::parts;
+use crate::devserver::pods;
 use crate::devserver::validate::Valid;
 
-/// The name a node has for the others: the headless Service resolves it.
+/// Returns the DNS name of a node, which the headless Service resolves.
 fn host(valid: &Valid<'_>, ordinal: usize) -> String {
     let server = valid.name.as_str();
-    format!("{}.{server}.{}.svc", parts::name(server, ordinal), valid.namespace)
+    format!("{}.{server}.{}.svc", pods::pod_name(server, ordinal), valid.namespace)
 }
 
 fn hosts(valid: &Valid<'_>) -> Vec<String> {
     (0..valid.nodes as usize).map(|ordinal| host(valid, ordinal)).collect()
 }
 
-/// What torchrun and its like read; nothing for a single node.
+/// Returns the variables that torchrun and similar launchers read; none for a single node.
 pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
     if valid.nodes == 1 {
         return Vec::new();
@@ -37,7 +37,7 @@ pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
 
 pub const HOSTFILE: &str = "/odc/keys/hostfile";
 
-/// As MPI reads it: a line for each node, with its devices as slots.
+/// Returns an MPI hostfile: one line per node, with its devices as slots.
 pub fn hostfile(valid: &Valid<'_>) -> String {
     let slots = valid.count.max(1);
     hosts(valid).iter().map(|host| format!("{host} slots={slots}\n")).collect()

@@ -1,4 +1,4 @@
-//! A pod of a server. It is created once and never patched.
+//! Pods of a server. They are created once and never patched.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,18 @@ use odc_api::annotation;
 use odc_api::v1alpha1::{self, Privilege};
 
 use super::{container, env, metadata, security, volume};
+use crate::cluster::{TERMINATION_GRACE_PERIOD, UNREACHABLE_NODE_TAINTS};
 use crate::devserver::validate::Valid;
-use crate::devserver::{Settings, parts};
+use crate::devserver::{Settings, pods};
 use crate::object::{Kind, Object};
 
-/// Where and for which run a pod is made.
+/// The node and the run that a pod is created for.
 #[derive(Clone, Copy, Debug)]
-pub struct Placement<'a> {
+pub struct PodAssignment<'a> {
     pub ordinal: usize,
     pub run: i64,
     pub node: &'a str,
-    /// The node can give the pod users of its own.
+    /// The node supports user namespaces.
     pub user_namespaces: bool,
 }
 
@@ -28,29 +29,29 @@ pub const PRIORITY_CLASS: &str = "odc-devserver";
 
 pub fn pod(
     valid: &Valid<'_>,
-    place: Placement<'_>,
+    assignment: PodAssignment<'_>,
     host_key: &str,
     entrypoint: &[String],
     settings: &Settings,
-    authorities: &[String],
+    control_cas: &[String],
 ) -> Object {
     let server = valid.name.as_str();
-    let name = parts::name(server, place.ordinal);
+    let name = pods::pod_name(server, assignment.ordinal);
     let mut metadata = metadata(valid, name.clone());
-    metadata.annotations.get_or_insert_default().extend(annotations(place.run, host_key));
+    metadata.annotations.get_or_insert_default().extend(annotations(assignment.run, host_key));
     let privilege = valid.flavor.privilege;
     let mut init = vec![container::install(valid, &settings.agent_image)];
     if volume::needs_accounts(valid) {
         init.push(container::prepare(valid));
     }
-    let mut main = container::main(valid, place.ordinal, entrypoint, authorities);
+    let mut main = container::main(valid, assignment.ordinal, entrypoint, control_cas);
     main.env.get_or_insert_default().extend(settings.banner.as_deref().map(|text| env::plain("ODC_BANNER", text)));
     let spec = PodSpec {
-        affinity: Some(pinned_to(place.node)),
+        affinity: Some(pinned_to(assignment.node)),
         automount_service_account_token: Some(false),
         containers: vec![main],
         enable_service_links: Some(false),
-        host_users: (privilege == Privilege::Sudo && place.user_namespaces).then_some(false),
+        host_users: (privilege == Privilege::Sudo && assignment.user_namespaces).then_some(false),
         hostname: Some(name),
         image_pull_secrets: Some(pull_secrets(valid)).filter(|all| !all.is_empty()),
         init_containers: Some(init),
@@ -59,7 +60,7 @@ pub fn pod(
         runtime_class_name: valid.flavor.runtime_class.as_ref().map(|class| class.as_str().to_owned()),
         security_context: Some(security::pod(privilege)),
         subdomain: (valid.nodes > 1).then(|| server.to_owned()),
-        termination_grace_period_seconds: Some(container::GRACE_SECONDS.into()),
+        termination_grace_period_seconds: Some(TERMINATION_GRACE_PERIOD.as_secs().cast_signed()),
         tolerations: Some(tolerations(&valid.flavor.tolerations)),
         volumes: Some(volume::volumes(valid)),
         ..PodSpec::default()
@@ -79,7 +80,7 @@ fn annotations(run: i64, host_key: &str) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The queue chose the node; the kube-scheduler still has to agree, so taints and devices are always respected.
+/// The scheduler selected the node. The kube-scheduler still binds the pod, so taints and devices are respected.
 fn pinned_to(node: &str) -> Affinity {
     let this_node = NodeSelectorRequirement {
         key: "metadata.name".into(),
@@ -97,28 +98,26 @@ fn pinned_to(node: &str) -> Affinity {
 }
 
 fn pull_secrets(valid: &Valid<'_>) -> Vec<LocalObjectReference> {
-    let own = valid.server.spec.image.as_ref().and_then(|image| image.pull_secret.as_ref());
-    let all = own.into_iter().chain(&valid.flavor.pull_secret);
-    all.map(|name| LocalObjectReference { name: name.as_str().to_owned() }).collect()
+    valid.pull_secrets().map(|name| LocalObjectReference { name: name.to_owned() }).collect()
 }
 
-/// A node that falls silent keeps its pods: only the operator declares it lost.
+/// Pods on unreachable nodes are not evicted by Kubernetes. Only the operator considers a node lost.
 fn tolerations(flavor: &[v1alpha1::Toleration]) -> Vec<Toleration> {
     let text = |value: &dyn std::fmt::Debug| format!("{value:?}");
-    let theirs = flavor.iter().map(|toleration| Toleration {
+    let of_flavor = flavor.iter().map(|toleration| Toleration {
         key: toleration.key.clone(),
         operator: Some(text(&toleration.operator)),
         value: toleration.value.clone(),
         effect: toleration.effect.as_ref().map(|effect| text(effect)),
         toleration_seconds: None,
     });
-    let silent = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"].map(|key| Toleration {
+    let unreachable = UNREACHABLE_NODE_TAINTS.map(|key| Toleration {
         key: Some(key.to_owned()),
         operator: Some("Exists".into()),
         effect: Some("NoExecute".into()),
         ..Toleration::default()
     });
-    theirs.chain(silent).collect()
+    of_flavor.chain(unreachable).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The Secret of a server, written once: its host key, who may log in at first, its scripts.
+//! The Secret of a server, written once: its host key, the initial authorized keys, and its scripts.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,21 @@ use crate::object::{Kind, Object};
 pub(super) const SETUP: &str = "setup.sh";
 pub(super) const PRE_STOP: &str = "pre-stop.sh";
 
-/// Freshly made key pairs, in OpenSSH's form.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Keys {
-    pub host_private: String,
-    pub host_public: String,
-    /// Shared by the nodes of a gang, to log in to each other.
-    pub gang_private: String,
-    pub gang_public: String,
-}
-
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keys").field("host_public", &self.host_public).finish_non_exhaustive()
-    }
-}
+const HOST_KEY: &str = "host_key";
+pub const HOST_PUBLIC_KEY: &str = "host_key.pub";
+/// Shared by the nodes of a gang for logins between them.
+const GANG_KEY: &str = "gang_key";
 
 #[derive(Default)]
 pub(super) struct Scripts {
     pub setup: Option<String>,
-    /// What `setup` goes on with, where the owner's script is not the whole of it.
+    /// The owner's script, if `setup` is generated and calls it.
     own: Option<String>,
     pub pre_stop: Option<String>,
 }
 
-/// Gets the repository into the home if it is not there. What the owner wrote stands in variables, never in the text.
-const REPOSITORY: &str = r#"# The repository, if it is not there yet.
+/// Clones the repository into the home if it does not exist. Input of the owner is passed in variables only.
+const REPOSITORY: &str = r#"# Clone the repository unless it exists.
 name=${ODC_REPOSITORY_URL##*[/:]}
 name=${name%.git}
 if [ -n "$name" ] && [ ! -e "$HOME/$name" ]; then
@@ -48,30 +37,30 @@ fi
 
 pub(super) fn scripts(valid: &Valid<'_>) -> Scripts {
     let Some(setup) = &valid.server.spec.setup else { return Scripts::default() };
-    let written = |script: &Option<String>| script.clone().filter(|script| !script.trim().is_empty());
-    let (first, own) = match (&setup.repository, written(&setup.script)) {
+    let non_empty = |script: &Option<String>| script.clone().filter(|script| !script.trim().is_empty());
+    let (first, own) = match (&setup.repository, non_empty(&setup.script)) {
         (None, own) => (own, None),
         (Some(_), None) => (Some(format!("#!/bin/sh\n{REPOSITORY}")), None),
-        // The owner's script may be of any language, so it stays a file of its own.
+        // The owner's script may be in any language, so it is a separate file.
         (Some(_), own) => (Some(format!("#!/bin/sh\n{REPOSITORY}exec /odc/keys/{OWN_SETUP}\n")), own),
     };
-    Scripts { setup: first, own, pre_stop: written(&setup.pre_stop) }
+    Scripts { setup: first, own, pre_stop: non_empty(&setup.pre_stop) }
 }
 
 const OWN_SETUP: &str = "own-setup.sh";
 
-pub fn secret(valid: &Valid<'_>, keys: &Keys) -> Object {
-    let mut data = BTreeMap::from([
-        ("host_key".to_owned(), keys.host_private.clone()),
-        ("host_key.pub".to_owned(), keys.host_public.clone()),
-        (
-            "authorized_keys".to_owned(),
-            allowed_keys(valid.user, &valid.guests, valid.server).iter().map(|line| format!("{line}\n")).collect(),
-        ),
-    ]);
+/// Returns the names of the key pairs in the Secret.
+pub fn key_names(valid: &Valid<'_>) -> &'static [&'static str] {
+    if valid.nodes > 1 { &[HOST_KEY, GANG_KEY] } else { &[HOST_KEY] }
+}
+
+/// Returns the Secret without its key pairs, which are generated when it is created.
+pub fn secret(valid: &Valid<'_>) -> Object {
+    let mut data = BTreeMap::from([(
+        "authorized_keys".to_owned(),
+        allowed_keys(valid.user, &valid.guests, valid.server).iter().map(|line| format!("{line}\n")).collect(),
+    )]);
     if valid.nodes > 1 {
-        data.insert("gang_key".into(), keys.gang_private.clone());
-        data.insert("gang_key.pub".into(), keys.gang_public.clone());
         data.insert("hostfile".into(), gang::hostfile(valid));
     }
     let scripts = scripts(valid);
@@ -86,11 +75,11 @@ pub fn secret(valid: &Valid<'_>, keys: &Keys) -> Object {
     Object::new(Kind::Secret, &secret)
 }
 
-/// As many keys as a Secret and a message to an agent can hold for certain.
-const MOST_KEYS: usize = 500;
+/// Bounded so that the keys fit into a Secret and into a message to the agent.
+const MAX_KEYS: usize = 500;
 
-/// Of the owner, of those the server names itself, and of the users it names, in this order as many as fit. The agent is
-/// told when they change.
+/// Returns the keys of the owner, of the spec, and of the users the server is shared with, in this order, at most
+/// [`MAX_KEYS`]. Agents are reconfigured when they change.
 pub fn allowed_keys(owner: &DevServerUser, guests: &[&DevServerUser], server: &DevServer) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let guests = guests.iter().flat_map(|guest| &guest.spec.keys);
@@ -100,7 +89,7 @@ pub fn allowed_keys(owner: &DevServerUser, guests: &[&DevServerUser], server: &D
             lines.push(line);
         }
     }
-    lines.truncate(MOST_KEYS);
+    lines.truncate(MAX_KEYS);
     lines
 }
 
@@ -110,10 +99,10 @@ mod tests {
     use odc_api::v1alpha1::{Repository, Setup};
 
     use super::*;
-    use crate::devserver::fixtures::{Request, keys};
+    use crate::devserver::fixtures::Request;
 
     fn data(request: &Request) -> BTreeMap<String, String> {
-        let object = request.valid(|valid| secret(valid, &keys(7)));
+        let object = request.valid(secret);
         assert_eq!((object.name.as_str(), object.namespace.as_deref()), ("server-1-keys", Some("dev-ada")));
         serde_json::from_value(object.body["stringData"].clone()).unwrap()
     }
@@ -126,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_with_its_server() {
-        let object = Request::of(DevServer::test()).valid(|valid| secret(valid, &keys(7)));
+    fn secret_is_owned_by_server() {
+        let object = Request::new(DevServer::test()).valid(secret);
         let metadata = &object.body["metadata"];
         assert_eq!(metadata["ownerReferences"][0]["uid"], "uid-server-1");
         assert_eq!(metadata["ownerReferences"][0]["controller"], true);
@@ -135,36 +124,34 @@ mod tests {
     }
 
     #[test]
-    fn a_single_server_has_a_host_key_and_who_may_log_in() {
-        let data = data(&Request::of(DevServer::test()));
-        assert_eq!(data.keys().collect::<Vec<_>>(), ["authorized_keys", "host_key", "host_key.pub"]);
-        assert_eq!(
-            (data["host_key"].as_str(), data["host_key.pub"].as_str()),
-            ("host-private-7", "ssh-ed25519 host-7")
-        );
+    fn secret_of_single_node_has_host_key_and_authorized_keys() {
+        let request = Request::new(DevServer::test());
+        assert_eq!(data(&request).keys().collect::<Vec<_>>(), ["authorized_keys"]);
+        assert_eq!(request.valid(key_names), ["host_key"]);
+        assert_eq!(HOST_PUBLIC_KEY, format!("{HOST_KEY}.pub"));
     }
 
     #[test]
-    fn a_key_named_twice_is_written_once() {
+    fn duplicate_key_is_written_once() {
         let request = Request::test(|server| server.spec.access.keys = vec![KEY.parse().unwrap()]);
         assert_eq!(data(&request)["authorized_keys"].lines().count(), 1);
-        let mut nobody = Request::of(DevServer::test());
-        nobody.user.as_mut().unwrap().spec.keys.clear();
-        assert_eq!(data(&nobody)["authorized_keys"], "");
+        let mut without_keys = Request::new(DevServer::test());
+        without_keys.user.as_mut().unwrap().spec.keys.clear();
+        assert_eq!(data(&without_keys)["authorized_keys"], "");
     }
 
     #[test]
-    fn a_gang_shares_a_key_and_a_host_file() {
-        let data = data(&Request::of(DevServer::test().size("flavor-gpu", 4, 2).ephemeral("1Gi")));
-        assert_eq!(data["gang_key"], "gang-private-7");
+    fn secret_of_gang_has_shared_key_and_hostfile() {
+        let request = Request::new(DevServer::test().size("flavor-gpu", 4, 2).ephemeral("1Gi"));
+        assert_eq!(request.valid(key_names), ["host_key", "gang_key"]);
         assert_eq!(
-            data["hostfile"],
+            data(&request)["hostfile"],
             "server-1-0.server-1.dev-ada.svc slots=4\nserver-1-1.server-1.dev-ada.svc slots=4\n"
         );
     }
 
     #[test]
-    fn scripts_are_what_the_owner_wrote() {
+    fn scripts_of_spec_are_stored_verbatim() {
         assert_eq!(with_setup(Some("make all"), false, Some("sync"))["setup.sh"], "make all");
         assert_eq!(with_setup(None, false, Some("sync"))["pre-stop.sh"], "sync");
         let none = with_setup(Some("  \n"), false, Some(""));
@@ -172,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_comes_before_the_owners_script_and_its_address_is_no_code() {
+    fn repository_is_cloned_before_setup_and_its_url_is_not_in_script() {
         let data = with_setup(Some("make all"), true, None);
         assert!(data["setup.sh"].ends_with("exec /odc/keys/own-setup.sh\n"));
         assert!(!data["setup.sh"].contains("git.example.org"));
@@ -181,10 +168,5 @@ mod tests {
         assert!(alone["setup.sh"].starts_with("#!/bin/sh\n") && !alone.contains_key("own-setup.sh"));
         let empty = with_setup(Some(" "), true, None);
         assert!(!empty["setup.sh"].contains("own-setup") && !empty.contains_key("own-setup.sh"));
-    }
-
-    #[test]
-    fn keys_are_not_printed() {
-        assert!(!format!("{:?}", keys(7)).contains("private"));
     }
 }

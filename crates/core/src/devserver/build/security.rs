@@ -1,9 +1,9 @@
-//! What a server may do to its node: the flavor's privilege as Pod Security knows it.
+//! Security contexts: the flavor's privilege in terms of the Pod Security Standards.
 
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 use odc_api::v1alpha1::Privilege;
 
-/// Who people are in a Restricted server.
+/// The uid of users in a Restricted server.
 pub const USER: i64 = 1000;
 
 pub fn pod(privilege: Privilege) -> PodSecurityContext {
@@ -16,7 +16,7 @@ pub fn pod(privilege: Privilege) -> PodSecurityContext {
         run_as_group: Some(user),
         run_as_non_root: Some(privilege == Privilege::Restricted),
         fs_group: Some(USER),
-        // A large disk would otherwise be walked through at every start.
+        // Avoids a recursive chown of large volumes at each start.
         fs_group_change_policy: Some("OnRootMismatch".into()),
         seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), localhost_profile: None }),
         ..PodSecurityContext::default()

@@ -1,4 +1,4 @@
-//! The headless Service by which the nodes of a gang find each other, also before they are ready.
+//! The headless Service of a gang. It publishes addresses before the pods are ready.
 
 use std::collections::BTreeMap;
 
@@ -38,12 +38,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::ManagedObject;
     use crate::devserver::fixtures::Request;
-    use crate::seen::Child;
 
     #[test]
-    fn it_names_the_pods_before_they_are_ready() {
-        let service = Request::of(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")).valid(service);
+    fn service_publishes_unready_pods() {
+        let service = Request::new(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")).valid(service);
         let spec = &service.body["spec"];
         assert_eq!((service.name.as_str(), &spec["clusterIP"]), ("server-1", &json!("None")));
         assert_eq!(spec["publishNotReadyAddresses"], true);
@@ -51,15 +51,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_adds_is_no_change() {
-        let service = Request::of(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")).valid(service);
+    fn defaulted_fields_are_not_a_difference() {
+        let service = Request::new(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")).valid(service);
         let mut stored = service.body.clone();
         stored["metadata"]["uid"] = "uid-service".into();
         stored["spec"]["type"] = "ClusterIP".into();
         stored["spec"]["clusterIPs"] = json!(["None"]);
         stored["spec"]["ipFamilies"] = json!(["IPv4"]);
-        assert!(Child::of(Kind::Service, stored.clone()).covers(&service));
+        assert!(ManagedObject::from_api(Kind::Service, stored.clone()).contains(&service));
         stored["spec"]["selector"]["odc.dev/server"] = "another".into();
-        assert!(!Child::of(Kind::Service, stored).covers(&service));
+        assert!(!ManagedObject::from_api(Kind::Service, stored).contains(&service));
     }
 }

@@ -1,4 +1,4 @@
-//! How much of a node a server gets: the flavor's share.
+//! Resource requests and limits of a server.
 
 use std::collections::BTreeMap;
 
@@ -7,52 +7,52 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::{Home, Per};
 
-use crate::amounts::Amounts;
 use crate::devserver::validate::Valid;
+use crate::resources::Resources;
 
-/// More than this an init container does not need.
-const SMALL_CPU: Quantity = Quantity::milli(100);
-const SMALL_MEMORY: Quantity = Quantity::bytes(64 << 20);
+/// Resources of init containers.
+const INIT_CPU: Quantity = Quantity::milli(100);
+const INIT_MEMORY: Quantity = Quantity::bytes(64 << 20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct CpuMemory {
     pub cpu: Quantity,
     pub memory: Quantity,
 }
 
-/// CPU and memory on each node. An amount too large to count is the largest there is, which fits nowhere.
-pub fn share(valid: &Valid<'_>) -> Share {
+/// Returns CPU and memory per node. On overflow the amount saturates and fits on no node.
+pub fn cpu_memory(valid: &Valid<'_>) -> CpuMemory {
     let resources = &valid.flavor.resources;
     let times = match resources.per {
         Per::Device => i64::from(valid.count.max(1)),
         Per::Server => 1,
     };
     let scaled = |amount: Quantity| amount.checked_mul(times).unwrap_or(Quantity::whole(i64::MAX));
-    Share { cpu: scaled(resources.cpu), memory: scaled(resources.memory) }
+    CpuMemory { cpu: scaled(resources.cpu), memory: scaled(resources.memory) }
 }
 
-/// What the kube-scheduler will count on each node, so that the queue counts the same.
-pub fn each(valid: &Valid<'_>) -> Amounts {
-    let share = share(valid);
-    let mut amounts = Amounts::default();
-    amounts.cpu = share.cpu.milli_value();
-    amounts.memory = share.memory.value();
-    amounts.storage = ephemeral(valid).map_or(0, Quantity::value);
-    amounts.pods = 1;
-    // The API server adds it to the pod, so the pod is made without it.
-    if let Some(runtime) = valid.runtime {
-        amounts.add(&runtime.overhead);
+/// Returns the resources per node as the kube-scheduler accounts them.
+pub fn per_node(valid: &Valid<'_>) -> Resources {
+    let size = cpu_memory(valid);
+    let mut resources = Resources::default();
+    resources.cpu = size.cpu.milli_value();
+    resources.memory = size.memory.value();
+    resources.storage = ephemeral(valid).map_or(0, Quantity::value);
+    resources.pods = 1;
+    // The API server adds the overhead to the pod, so the pod is created without it.
+    if let Some(runtime_class) = valid.runtime_class {
+        resources.saturating_add_assign(&runtime_class.overhead);
     }
-    let Some(device) = &valid.flavor.device else { return amounts };
-    let devices = amounts.device(&device.resource).saturating_add(valid.count.into());
-    amounts.with_device(&device.resource, devices)
+    let Some(device) = &valid.flavor.device else { return resources };
+    let devices = resources.device(&device.resource).saturating_add(valid.count.into());
+    resources.with_device(&device.resource, devices)
 }
 
-/// Requests are limits, so that what was granted is there and `nproc` tells the truth. The space on the node is only
-/// requested: its limit would also count what the image writes, and the volume has one of its own.
+/// Returns the resources of the main container. Limits equal requests, so that admitted resources are guaranteed and `nproc` is correct. Ephemeral storage has no limit:
+/// it would include the writable layer of the container, and the volume has a limit of its own.
 pub fn main(valid: &Valid<'_>) -> ResourceRequirements {
-    let share = share(valid);
-    let mut limits = list(share);
+    let size = cpu_memory(valid);
+    let mut limits = list(size);
     if let Some(device) = &valid.flavor.device {
         limits.insert(device.resource.clone(), Quantity::whole(valid.count.into()).into());
     }
@@ -63,21 +63,25 @@ pub fn main(valid: &Valid<'_>) -> ResourceRequirements {
     ResourceRequirements { limits: Some(limits), requests: Some(requests), ..ResourceRequirements::default() }
 }
 
-/// Never more than the server itself, or the init containers would decide where it fits.
+/// Returns the resources of an init container: at most those of the main container, so that init containers do not increase the request of the pod.
 pub fn init(valid: &Valid<'_>) -> ResourceRequirements {
-    let share = share(valid);
-    let small = list(Share { cpu: share.cpu.min(SMALL_CPU), memory: share.memory.min(SMALL_MEMORY) });
-    ResourceRequirements { limits: Some(small.clone()), requests: Some(small), ..ResourceRequirements::default() }
+    let size = cpu_memory(valid);
+    let resources = list(CpuMemory { cpu: size.cpu.min(INIT_CPU), memory: size.memory.min(INIT_MEMORY) });
+    ResourceRequirements {
+        limits: Some(resources.clone()),
+        requests: Some(resources),
+        ..ResourceRequirements::default()
+    }
 }
 
-/// Whole cores, at least one: what programs that count cores should start.
+/// Returns the number of threads for programs that start one per core: whole cores, at least one.
 pub fn threads(valid: &Valid<'_>) -> i64 {
-    (share(valid).cpu.milli_value() / 1000).max(1)
+    (cpu_memory(valid).cpu.milli_value() / 1000).max(1)
 }
 
-/// Half of the memory, as Linux gives a machine's shared memory.
+/// Returns half of the memory, as the Linux default for tmpfs.
 pub fn shared_memory(valid: &Valid<'_>) -> Quantity {
-    Quantity::bytes(share(valid).memory.value() / 2)
+    Quantity::bytes(cpu_memory(valid).memory.value() / 2)
 }
 
 pub fn ephemeral(valid: &Valid<'_>) -> Option<Quantity> {
@@ -87,6 +91,6 @@ pub fn ephemeral(valid: &Valid<'_>) -> Option<Quantity> {
     }
 }
 
-fn list(share: Share) -> BTreeMap<String, Written> {
-    BTreeMap::from([("cpu".to_owned(), share.cpu.into()), ("memory".to_owned(), share.memory.into())])
+fn list(size: CpuMemory) -> BTreeMap<String, Written> {
+    BTreeMap::from([("cpu".to_owned(), size.cpu.into()), ("memory".to_owned(), size.memory.into())])
 }

@@ -1,4 +1,4 @@
-//! What is mounted into a server.
+//! Volumes and mounts of a server.
 
 use k8s_openapi::api::core::v1::{
     EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount,
@@ -15,7 +15,7 @@ const KEYS: &str = "odc-keys";
 const SHARED_MEMORY: &str = "shm";
 const HOME_VOLUME: &str = "home";
 
-/// Lives as long as the pod, so it outlives its containers.
+/// A volume of the pod, so its content survives restarts of the container.
 pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
 
 pub fn volumes(valid: &Valid<'_>) -> Vec<Volume> {
@@ -32,7 +32,7 @@ pub fn volumes(valid: &Valid<'_>) -> Vec<Volume> {
         name: KEYS.to_owned(),
         secret: Some(SecretVolumeSource {
             secret_name: Some(secret_name(valid.name.as_str())),
-            // For the server's own group and nobody else; scripts are among them.
+            // Readable and executable by the server's group only; it contains scripts.
             default_mode: Some(0o550),
             ..SecretVolumeSource::default()
         }),
@@ -47,11 +47,13 @@ pub fn volumes(valid: &Valid<'_>) -> Vec<Volume> {
     if needs_accounts(valid) {
         all.push(empty(ACCOUNTS, None, None));
     }
-    all.extend(valid.volumes.iter().enumerate().map(|(at, mount)| from_claim(extra(at), mount.claim, mount.read_only)));
+    all.extend(
+        valid.volumes.iter().enumerate().map(|(index, mount)| from_claim(extra(index), mount.claim, mount.read_only)),
+    );
     all
 }
 
-/// Mounts of the server itself.
+/// Returns the mounts of the main container.
 pub fn main(valid: &Valid<'_>) -> Vec<VolumeMount> {
     let mut all = vec![
         mount(BIN, "/odc/bin", true),
@@ -67,7 +69,7 @@ pub fn main(valid: &Valid<'_>) -> Vec<VolumeMount> {
         all.extend([file("passwd"), file("group")]);
     }
     let extras = valid.volumes.iter().enumerate();
-    all.extend(extras.map(|(at, volume)| mount(&extra(at), volume.path.as_str(), volume.read_only)));
+    all.extend(extras.map(|(index, volume)| mount(&extra(index), volume.path.as_str(), volume.read_only)));
     all
 }
 
@@ -79,13 +81,14 @@ pub fn prepare() -> Vec<VolumeMount> {
     vec![mount(BIN, "/odc/bin", true), mount(ACCOUNTS, "/odc/accounts", false)]
 }
 
-/// Where the root file system is the owner's to write, the agent mends the entries there, and they stay editable.
+/// Reports whether copies of passwd and group are mounted. If the root file system is writable for the owner, the agent
+/// edits them in place instead.
 pub fn needs_accounts(valid: &Valid<'_>) -> bool {
     valid.flavor.privilege == Privilege::Restricted
 }
 
-fn extra(at: usize) -> String {
-    format!("volume-{at}")
+fn extra(index: usize) -> String {
+    format!("volume-{index}")
 }
 
 fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {

@@ -1,52 +1,51 @@
-//! The agents in the pods, and the people who work there. Without them nobody is ever asked, as in a cluster whose agents
-//! cannot be reached.
+//! The simulated agents and the activity of users. Without them, agents are never polled, as if they were unreachable.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::DevServerStatus;
-use odc_control::{Outcome, Quiesced, Seen as SeenAgo, Signals};
+use odc_control::{LastSeen, Outcome, Quiesced, Signals};
 
 use super::Cluster;
 use super::api::{Answer, Interrupted};
-use crate::devserver::agents::{Call, Say};
-use crate::devserver::build::container::GRACE_SECONDS;
+use crate::cluster::TERMINATION_GRACE_PERIOD;
+use crate::devserver::agent_requests::{AgentCall, AgentRequest, QuiesceState};
 use crate::devserver::fixtures::settings;
-use crate::devserver::since;
-use crate::devserver::unfit::Unfit;
+use crate::devserver::quiesce_failure::QuiesceFailure;
 use crate::plan::Target;
+use crate::time::elapsed;
 
 #[derive(Clone)]
 pub(super) struct Agents {
     /// By the uid of their pod.
-    of: BTreeMap<String, Agent>,
-    /// When somebody last worked in the server.
-    used: Timestamp,
-    /// What preStop scripts end with.
+    by_pod: BTreeMap<String, Agent>,
+    /// The time of the last activity.
+    last_activity: Timestamp,
+    /// The exit code of preStop scripts.
     pub pre_stop: i32,
 }
 
-/// What one knows, as long as its pod is there.
+/// The state of an agent, kept as long as its pod exists.
 #[derive(Clone)]
 struct Agent {
-    begun: Timestamp,
-    /// Since when people read that the server will be stopped.
+    started: Timestamp,
+    /// Since when the notice of a stop is shown.
     warned: Option<Timestamp>,
-    /// preStop ran for the stop that is under way.
+    /// preStop ran for the current stop.
     quiesced: bool,
-    /// How often it ran, and how many stops were called off.
+    /// How often preStop ran, and how many stops were cancelled.
     runs: usize,
-    called_off: usize,
+    cancelled: usize,
 }
 
 impl Agents {
     pub fn new(now: Timestamp) -> Self {
-        Self { of: BTreeMap::new(), used: now, pre_stop: 0 }
+        Self { by_pod: BTreeMap::new(), last_activity: now, pre_stop: 0 }
     }
 
-    fn at(&mut self, pod: &str, now: Timestamp) -> &mut Agent {
-        let new = || Agent { begun: now, warned: None, quiesced: false, runs: 0, called_off: 0 };
-        self.of.entry(pod.to_owned()).or_insert_with(new)
+    fn get(&mut self, pod: &str, now: Timestamp) -> &mut Agent {
+        let new = || Agent { started: now, warned: None, quiesced: false, runs: 0, cancelled: 0 };
+        self.by_pod.entry(pod.to_owned()).or_insert_with(new)
     }
 }
 
@@ -58,60 +57,61 @@ impl Agent {
 }
 
 impl Cluster {
-    /// The same with agents that answer, and people.
+    /// Adds reachable agents.
     pub(super) fn with_agents(mut self) -> Self {
         self.agents = Some(Agents::new(self.now));
         self
     }
 
-    /// Somebody works in it. That takes a warning back at once, without the operator.
-    pub(super) fn used(&mut self) {
+    /// Records activity in the server.
+    pub(super) fn record_activity(&mut self) {
         let now = self.now;
         if let Some(agents) = &mut self.agents {
-            agents.used = now;
+            agents.last_activity = now;
         }
     }
 
-    /// A conversation. What goes wrong with it goes wrong as with a write: it was said or not, and we may never know.
-    pub(super) fn say(&mut self, call: &Call) -> Result<(), Interrupted> {
+    /// Sends a request to an agent. It is subject to the same faults as a write.
+    pub(super) fn call_agent(&mut self, call: &AgentCall) -> Result<(), Interrupted> {
         let now = self.now;
-        if matches!(call.say, Say::Quiesce(_)) {
-            self.operator.agents.entry(call.pod.clone()).or_default().stops(now);
+        if matches!(call.request, AgentRequest::Quiesce(_)) {
+            self.operator.agents.entry(call.pod.clone()).or_default().start_quiesce(now);
         }
-        let heard = self.write(|cluster| if cluster.heard(call) { Answer::Done } else { Answer::Conflict });
-        let heard = matches!(heard, Ok(Answer::Done));
-        if !self.operator.knows_agents() {
-            // It died meanwhile.
+        let reply = self.write(|cluster| if cluster.handle(call) { Answer::Done } else { Answer::Conflict });
+        let ok = matches!(reply, Ok(Answer::Done));
+        if !self.operator.has_agents() {
+            // The operator crashed.
             return Err(Interrupted);
         }
         let signals = self.signals(&call.pod);
-        let unfit = self.unfit();
-        let seen = self.operator.agents.entry(call.pod.clone()).or_default();
-        match (&call.say, heard) {
-            (Say::Tell(told), true) => seen.took(told.clone(), now),
-            (Say::Tell(_), false) => seen.was_deaf(now),
-            (Say::Signals, good) => seen.answered(if good { Ok(signals) } else { Err("silence".into()) }, now),
-            (Say::Quiesce(_), good) => seen.stopped(unfit.filter(|_| good)),
+        let failure = self.quiesce_failure();
+        let agent = self.operator.agents.entry(call.pod.clone()).or_default();
+        match (&call.request, ok) {
+            (AgentRequest::Configure(config), true) => agent.record_config(config.clone(), now),
+            (AgentRequest::Configure(_), false) => agent.record_failure(now),
+            (AgentRequest::GetSignals, true) => agent.record_signals(Ok(signals), now),
+            (AgentRequest::GetSignals, false) => agent.record_signals(Err("timeout".into()), now),
+            (AgentRequest::Quiesce(_), ok) => agent.finish_quiesce(failure.filter(|_| ok)),
         }
         self.operator.dirty = true;
         Ok(())
     }
 
-    /// False, if there is nobody any more.
-    fn heard(&mut self, call: &Call) -> bool {
+    /// Returns false if the agent does not exist.
+    fn handle(&mut self, call: &AgentCall) -> bool {
         let now = self.now;
-        let Some(agents) = &mut self.agents else { panic!("{call:?} goes nowhere") };
+        let Some(agents) = &mut self.agents else { panic!("{call:?} without agents") };
         if !self.processes.iter().any(|process| process.pod_uid == call.pod) {
             return false;
         }
-        let agent = agents.at(&call.pod, now);
-        match &call.say {
-            Say::Tell(told) => {
-                agent.warned = told.notice.as_ref().map(|_| agent.warned.unwrap_or(now));
-                agent.called_off += usize::from(std::mem::take(&mut agent.quiesced));
+        let agent = agents.get(&call.pod, now);
+        match &call.request {
+            AgentRequest::Configure(config) => {
+                agent.warned = config.idle_warning.as_ref().map(|_| agent.warned.unwrap_or(now));
+                agent.cancelled += usize::from(std::mem::take(&mut agent.quiesced));
             }
-            Say::Signals => {}
-            Say::Quiesce(_) => agent.pre_stop(),
+            AgentRequest::GetSignals => {}
+            AgentRequest::Quiesce(_) => agent.pre_stop(),
         }
         true
     }
@@ -119,63 +119,65 @@ impl Cluster {
     fn signals(&mut self, pod: &str) -> Signals {
         let now = self.now;
         let Some(agents) = &mut self.agents else { return Signals::default() };
-        let (begun, used) = (agents.at(pod, now).begun, agents.used);
-        let ago = |then: Timestamp| since(then, now).as_secs();
-        let terminal_input = SeenAgo { last_seen_seconds_ago: (used >= begun).then(|| ago(used)) };
-        Signals { agent_boot: pod.into(), up_seconds: ago(begun), terminal_input, ..Signals::default() }
+        let (started, last_activity) = (agents.get(pod, now).started, agents.last_activity);
+        let ago = |time: Timestamp| elapsed(time, now).as_secs();
+        let last_seen_seconds_ago = (last_activity >= started).then(|| ago(last_activity));
+        let terminal_input = LastSeen { last_seen_seconds_ago };
+        Signals { agent_boot_id: pod.into(), up_seconds: ago(started), terminal_input, ..Signals::default() }
     }
 
-    fn unfit(&self) -> Option<Unfit> {
+    fn quiesce_failure(&self) -> Option<QuiesceFailure> {
         let code = self.agents.as_ref()?.pre_stop;
         let done = Quiesced {
             pre_stop: Some(Outcome::Code(code)),
             pre_stop_log: None,
             synced: true,
-            not_synced: None,
+            sync_error: None,
             listing: None,
-            listing_cut: false,
+            listing_truncated: false,
         };
-        Unfit::of(&done, self.now)
+        QuiesceFailure::from_outcome(&done, self.now)
     }
 
-    /// A container is asked to end: its own process 1 runs what was not run for this stop.
-    pub(super) fn agent_ends(&mut self, pod: &str) {
+    /// Terminates a container: its init process runs preStop unless it ran for this stop.
+    pub(super) fn terminate_agent(&mut self, pod: &str) {
         let now = self.now;
         let Some(agents) = &mut self.agents else { return };
-        agents.at(pod, now).pre_stop();
-        let Agent { runs, called_off, .. } = agents.of.remove(pod).unwrap();
-        assert_eq!(runs, called_off + 1, "once for each stop");
+        agents.get(pod, now).pre_stop();
+        let Agent { runs, cancelled, .. } = agents.by_pod.remove(pod).unwrap();
+        assert_eq!(runs, cancelled + 1, "preStop must run once per stop");
     }
 
-    /// Who answers is asked before its pod is deleted, unless it took too long.
-    pub(super) fn check_asked(&self, target: &Target, lost: bool) {
-        let (Some(agents), Some(seen)) = (&self.agents, self.operator.agents.get(&target.uid)) else { return };
-        let quiesced = agents.of.get(&target.uid).is_some_and(|agent| agent.quiesced);
-        let ready = self.pods.iter().any(|pod| pod.seen.uid == target.uid && pod.details().ready);
-        let asked_long_ago = match seen.quiesce {
-            crate::devserver::agents::Quiesce::Asked(at) => since(at, self.now).as_secs() >= GRACE_SECONDS.into(),
-            crate::devserver::agents::Quiesce::Over => true,
-            crate::devserver::agents::Quiesce::NotAsked => false,
+    /// Checks that a reachable agent is quiesced before its pod is deleted, unless it timed out.
+    pub(super) fn check_quiesced(&self, target: &Target, lost: bool) {
+        let (Some(agents), Some(state)) = (&self.agents, self.operator.agents.get(&target.uid)) else { return };
+        let quiesced = agents.by_pod.get(&target.uid).is_some_and(|agent| agent.quiesced);
+        let ready = self.pods.iter().any(|pod| pod.object.uid == target.uid && pod.details().ready);
+        let timed_out = match state.quiesce {
+            QuiesceState::Requested(at) => elapsed(at, self.now) >= TERMINATION_GRACE_PERIOD,
+            QuiesceState::Finished => true,
+            QuiesceState::NotRequested => false,
         };
-        let fine = quiesced || !ready || lost || seen.told.is_none() || asked_long_ago;
-        assert!(fine, "{} is deleted without having been asked: {seen:?}", target.name);
+        let allowed = quiesced || !ready || lost || state.config.is_none() || timed_out;
+        assert!(allowed, "{} is deleted without being quiesced: {state:?}", target.name);
     }
 
-    /// Nobody is put to sleep who works, or who could not read in time that it would happen.
+    /// Checks that a server is hibernated for idleness only after the timeout, and after its users were warned.
     pub(super) fn check_idle(&self, old: &DevServerStatus, new: &DevServerStatus) {
         use odc_api::v1alpha1::HibernationCause::Idle;
-        let by_idleness = |status: &DevServerStatus| status.hibernation.as_ref().is_some_and(|sleep| sleep.by == Idle);
+        let by_idleness =
+            |status: &DevServerStatus| status.hibernation.as_ref().is_some_and(|hibernation| hibernation.cause == Idle);
         let Some(agents) = self.agents.as_ref().filter(|_| by_idleness(new) && !by_idleness(old)) else { return };
-        let quiet = since(agents.used, self.now);
+        let inactive = elapsed(agents.last_activity, self.now);
         let timeout = self.server().spec.idle.timeout.as_std();
-        assert!(quiet >= timeout, "put to sleep {quiet:?} after somebody worked");
+        assert!(inactive >= timeout, "hibernated {inactive:?} after activity");
         for pod in &self.pods {
-            let warned = agents.of.get(&pod.seen.uid).and_then(|agent| agent.warned);
-            let warned = warned.map(|at| since(at, self.now));
+            let warned = agents.by_pod.get(&pod.object.uid).and_then(|agent| agent.warned);
+            let warned = warned.map(|at| elapsed(at, self.now));
             assert!(
-                warned.is_some_and(|since| since >= settings().idle_grace),
-                "{} was told {warned:?} ago",
-                pod.seen.name
+                warned.is_some_and(|elapsed| elapsed >= settings().idle_grace),
+                "{} was warned {warned:?} ago",
+                pod.object.name
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Stop after each write and go on: the end is the same, and nothing was made or removed twice.
+//! Crashes and failures at each write: the result is the same, and no object is created or deleted twice.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use odc_api::v1alpha1::{Desired, DevServer, HibernationCause, Phase};
 
 use super::Cluster;
 use super::api::Fault;
-use super::observer::Did;
+use super::observer::Effect;
 use super::script::Event;
 
-/// What counts in the end; times and uids do not.
+/// The final state without times and uids.
 #[derive(Debug, PartialEq)]
-struct Ending {
+struct FinalState {
     phase: Option<Phase>,
     deleted: bool,
     conditions: Vec<[String; 3]>,
-    sleeps: Option<HibernationCause>,
+    hibernation: Option<HibernationCause>,
     failure: Option<String>,
     run: i64,
     nodes: Vec<String>,
@@ -26,28 +26,28 @@ struct Ending {
     processes: usize,
     secret: bool,
     service: bool,
-    counts: BTreeMap<Did, usize>,
+    counts: BTreeMap<Effect, usize>,
 }
 
-fn ending(cluster: &Cluster) -> Ending {
+fn final_state(cluster: &Cluster) -> FinalState {
     let status = cluster.status();
     let admission = status.admission.clone().unwrap_or_default();
     let conditions = status.conditions.iter();
-    Ending {
+    FinalState {
         phase: status.phase,
         deleted: cluster.deleted,
         conditions: conditions
             .map(|one| [one.kind.as_str(), one.status.as_str(), one.reason.as_str()].map(str::to_owned))
             .collect(),
-        sleeps: status.hibernation.map(|hibernation| hibernation.by),
+        hibernation: status.hibernation.map(|hibernation| hibernation.cause),
         failure: status.last_failure.map(|failure| failure.reason.to_string()),
         run: admission.run,
         nodes: admission.nodes,
-        ran: status.ran_seconds,
+        ran: status.accumulated_run_seconds,
         pods: cluster
             .pods
             .iter()
-            .map(|pod| (pod.seen.name.clone(), pod.pinned.clone(), pod.seen.deleting.is_some()))
+            .map(|pod| (pod.object.name.clone(), pod.pinned.clone(), pod.object.deletion_timestamp.is_some()))
             .collect(),
         processes: cluster.processes.len(),
         secret: cluster.secret.is_some(),
@@ -60,17 +60,17 @@ fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
-/// Plays `act` once without any fault, and then once for each of its writes and each thing that can go wrong there.
+/// Runs `act` without faults, and then once for each of its writes and each kind of fault.
 fn converges(before: &Cluster, act: impl Fn(&mut Cluster)) {
-    converges_to(ending, before, act);
+    converges_to(final_state, before, act);
 }
 
-/// The same where a new operator may take its time: it spreads what it asks agents.
-fn converges_in_time(before: &Cluster, act: impl Fn(&mut Cluster)) {
-    converges_to(|cluster| Ending { ran: None, ..ending(cluster) }, before, act);
+/// As [`converges`], but ignores the run time: a restarted operator polls agents with a jitter.
+fn converges_eventually(before: &Cluster, act: impl Fn(&mut Cluster)) {
+    converges_to(|cluster| FinalState { ran: None, ..final_state(cluster) }, before, act);
 }
 
-fn converges_to(ending: impl Fn(&Cluster) -> Ending, before: &Cluster, act: impl Fn(&mut Cluster)) {
+fn converges_to(state: impl Fn(&Cluster) -> FinalState, before: &Cluster, act: impl Fn(&mut Cluster)) {
     let run = |fault: Option<(usize, Fault)>| {
         let mut cluster = before.clone();
         cluster.observer.log.clear();
@@ -81,13 +81,13 @@ fn converges_to(ending: impl Fn(&Cluster) -> Ending, before: &Cluster, act: impl
     };
     let reference = run(None);
     let writes = reference.writes - before.writes;
-    assert!(writes > 0, "nothing was written");
+    assert!(writes > 0, "no writes");
     for number in 1..=writes {
-        for fault in [Fault::Die, Fault::LoseAnswer, Fault::Refuse] {
+        for fault in [Fault::Crash, Fault::LoseReply, Fault::Reject] {
             let cluster = run(Some((number, fault)));
-            assert!(cluster.fault.is_none(), "write {number} was never made");
+            assert!(cluster.fault.is_none(), "write {number} did not happen");
             let log = &cluster.observer.log;
-            assert_eq!(ending(&cluster), ending(&reference), "{fault:?} at write {number} of {writes}: {log:?}");
+            assert_eq!(state(&cluster), state(&reference), "{fault:?} at write {number} of {writes}: {log:?}");
         }
     }
 }
@@ -107,88 +107,88 @@ fn running(server: DevServer) -> Cluster {
     cluster
 }
 
-/// With agents that answer, and know everything.
-fn attended(server: DevServer) -> Cluster {
+/// With reachable agents.
+fn running_with_agents(server: DevServer) -> Cluster {
     let mut cluster = Cluster::new(server).with_agents();
     cluster.pass(minutes(5));
     assert_eq!(cluster.phase(), Some(Phase::Running));
     cluster
 }
 
-fn asleep(server: DevServer) -> Cluster {
+fn hibernated(server: DevServer) -> Cluster {
     let mut cluster = running(server);
-    cluster.happen(&Event::Desire(Desired::Hibernated));
+    cluster.apply(&Event::Desire(Desired::Hibernated));
     cluster.pass(minutes(5));
     assert_eq!(cluster.phase(), Some(Phase::Hibernated));
     cluster
 }
 
 impl Cluster {
-    fn happens(&mut self, events: &[Event]) {
+    fn apply_all(&mut self, events: &[Event]) {
         for event in events {
-            self.happen(event);
+            self.apply(event);
         }
     }
 }
 
-/// What is done to a server, at once and by kubelets that take their time.
-fn both_speeds(before: &Cluster, events: &[Event]) {
+/// Applies events with fast kubelets, with slow kubelets, and with the scheduler running first.
+fn converges_at_any_speed(before: &Cluster, events: &[Event]) {
     converges(before, |cluster| {
-        cluster.happens(events);
+        cluster.apply_all(events);
         cluster.settle();
     });
     converges(before, |cluster| {
-        cluster.happens(events);
+        cluster.apply_all(events);
         for _ in 0..8 {
             cluster.tick(Duration::from_secs(2));
             cluster.kubelet();
         }
         cluster.settle();
     });
-    let queue_first = Cluster { queue_first: true, ..before.clone() };
-    converges(&queue_first, |cluster| {
-        cluster.happens(events);
+    let scheduler_first = Cluster { scheduler_first: true, ..before.clone() };
+    converges(&scheduler_first, |cluster| {
+        cluster.apply_all(events);
         cluster.settle();
     });
 }
 
 #[test]
-fn a_server_is_created() {
-    both_speeds(&Cluster::new(disk()), &[]);
-    both_speeds(&Cluster::new(DevServer::test().ephemeral("10Gi")), &[]);
+fn creation_converges() {
+    converges_at_any_speed(&Cluster::new(disk()), &[]);
+    converges_at_any_speed(&Cluster::new(DevServer::test().ephemeral("10Gi")), &[]);
 }
 
 #[test]
-fn a_gang_is_created() {
-    both_speeds(&Cluster::new(gang()), &[]);
-    both_speeds(&Cluster::new(DevServer::test().size("flavor-gpu", 1, 3)), &[]);
+fn creation_of_gang_converges() {
+    converges_at_any_speed(&Cluster::new(gang()), &[]);
+    converges_at_any_speed(&Cluster::new(DevServer::test().size("flavor-gpu", 1, 3)), &[]);
 }
 
 #[test]
-fn it_hibernates() {
+fn hibernation_converges() {
     for server in [disk(), gang()] {
-        both_speeds(&running(server), &[Event::Desire(Desired::Hibernated)]);
+        converges_at_any_speed(&running(server), &[Event::Desire(Desired::Hibernated)]);
     }
 }
 
 #[test]
-fn it_gives_way_to_somebody_else() {
+fn preemption_converges() {
     for server in [disk(), gang()] {
-        both_speeds(&running(server.clone()), &[Event::AskedAway(0)]);
+        converges_at_any_speed(&running(server.clone()), &[Event::Preempt(0)]);
         converges(&running(server), |cluster| {
-            cluster.happens(&[Event::AskedAway(30)]);
+            cluster.apply_all(&[Event::Preempt(30)]);
             cluster.pass(minutes(1));
         });
     }
 }
 
 #[test]
-fn idleness_puts_it_to_sleep() {
-    // What the operator heard of the agent is lost with it, so the signal comes again until it was heard.
+fn requested_hibernation_converges() {
+    // The request is in memory only, so it is repeated until it is stored.
     for server in [disk(), gang()] {
         converges(&running(server), |cluster| {
             for _ in 0..3 {
-                cluster.happen(&Event::Sleep(HibernationCause::Idle));
+                cluster.apply(&Event::Hibernate(HibernationCause::Idle));
                 cluster.settle();
             }
         });
@@ -196,33 +196,33 @@ fn idleness_puts_it_to_sleep() {
 }
 
 #[test]
-fn nobody_uses_it_and_it_is_warned_and_put_to_sleep() {
+fn idle_hibernation_converges_after_warning() {
     for server in [disk(), gang()] {
-        converges_in_time(&attended(server), |cluster| {
+        converges_eventually(&running_with_agents(server), |cluster| {
             cluster.pass(minutes(60));
             assert_eq!(cluster.phase(), Some(Phase::Hibernated));
         });
     }
-    // One that cannot keep its home is ended.
-    converges_in_time(&attended(DevServer::test().ephemeral("10Gi")), |cluster| {
+    // A server with an ephemeral home ends.
+    converges_eventually(&running_with_agents(DevServer::test().ephemeral("10Gi")), |cluster| {
         cluster.pass(minutes(60));
         assert_eq!(cluster.phase(), Some(Phase::Cancelled));
     });
 }
 
 #[test]
-fn whoever_comes_after_the_warning_keeps_it() {
+fn activity_after_warning_keeps_server_running() {
     for server in [disk(), gang()] {
-        let mut warned = attended(server);
+        let mut warned = running_with_agents(server);
         while condition::find(&warned.status().conditions, Type::Idle).is_none_or(|idle| idle.status != "True") {
             warned.pass(Duration::from_secs(10));
         }
-        converges_in_time(&warned, |cluster| {
+        converges_eventually(&warned, |cluster| {
             cluster.pass(minutes(1));
-            cluster.happen(&Event::Use);
+            cluster.apply(&Event::Activity);
             cluster.pass(minutes(28));
             assert_eq!(cluster.phase(), Some(Phase::Running));
-            // Until it is quiet again for as long.
+            // Idle again.
             cluster.pass(minutes(60));
             assert_eq!(cluster.phase(), Some(Phase::Hibernated));
         });
@@ -230,50 +230,50 @@ fn whoever_comes_after_the_warning_keeps_it() {
 }
 
 #[test]
-fn it_stops_with_agents_that_are_asked_first() {
+fn stop_with_agents_converges() {
     for server in [disk(), gang()] {
-        let before = attended(server);
-        both_speeds(&before, &[Event::Desire(Desired::Hibernated)]);
-        both_speeds(&before, &[Event::Desire(Desired::Ended)]);
+        let before = running_with_agents(server);
+        converges_at_any_speed(&before, &[Event::Desire(Desired::Hibernated)]);
+        converges_at_any_speed(&before, &[Event::Desire(Desired::Ended)]);
         converges(&before, |cluster| {
-            cluster.happen(&Event::Desire(Desired::Hibernated));
+            cluster.apply(&Event::Desire(Desired::Hibernated));
             cluster.tick(Duration::from_secs(3));
-            cluster.happen(&Event::Desire(Desired::Running));
+            cluster.apply(&Event::Desire(Desired::Running));
             cluster.settle();
         });
     }
 }
 
 #[test]
-fn it_wakes() {
+fn wake_converges() {
     for server in [disk(), gang()] {
-        both_speeds(&asleep(server), &[Event::Desire(Desired::Running)]);
+        converges_at_any_speed(&hibernated(server), &[Event::Desire(Desired::Running)]);
     }
     let mut idle = running(disk());
-    idle.happen(&Event::Sleep(HibernationCause::Idle));
+    idle.apply(&Event::Hibernate(HibernationCause::Idle));
     idle.settle();
-    both_speeds(&idle, &[Event::Wake]);
+    converges_at_any_speed(&idle, &[Event::Wake]);
 }
 
 #[test]
-fn it_is_woken_while_it_falls_asleep() {
+fn wake_while_hibernating_converges() {
     for server in [disk(), gang()] {
         converges(&running(server), |cluster| {
-            cluster.happen(&Event::Desire(Desired::Hibernated));
+            cluster.apply(&Event::Desire(Desired::Hibernated));
             cluster.tick(Duration::from_secs(3));
-            cluster.happen(&Event::Desire(Desired::Running));
+            cluster.apply(&Event::Desire(Desired::Running));
             cluster.settle();
         });
     }
 }
 
 #[test]
-fn it_is_extended() {
-    both_speeds(&running(disk()), &[Event::Lifetime(20 * 60)]);
+fn extension_converges() {
+    converges_at_any_speed(&running(disk()), &[Event::Lifetime(20 * 60)]);
 }
 
 #[test]
-fn it_expires() {
+fn expiry_converges() {
     for server in [disk(), gang(), DevServer::test().ephemeral("10Gi")] {
         let mut cluster = running(server);
         cluster.pass(minutes(8 * 60 - 10));
@@ -282,49 +282,49 @@ fn it_expires() {
 }
 
 #[test]
-fn it_ends() {
+fn end_converges() {
     for server in [disk(), gang()] {
-        both_speeds(&running(server.clone()), &[Event::Desire(Desired::Ended)]);
-        both_speeds(&asleep(server), &[Event::Desire(Desired::Ended)]);
+        converges_at_any_speed(&running(server.clone()), &[Event::Desire(Desired::Ended)]);
+        converges_at_any_speed(&hibernated(server), &[Event::Desire(Desired::Ended)]);
     }
 }
 
 #[test]
-fn it_fails() {
+fn failure_converges() {
     let mut cluster = Cluster::new(disk());
-    cluster.image_trouble = Some("example.org/x:1: not found");
+    cluster.image_error = Some("example.org/x:1: not found");
     cluster.observer.may_fail = true;
-    both_speeds(&cluster, &[]);
+    converges_at_any_speed(&cluster, &[]);
 }
 
 #[test]
-fn it_is_cleared_away_after_its_time() {
+fn deletion_after_ttl_converges() {
     let mut cluster = running(disk());
-    cluster.happen(&Event::Desire(Desired::Ended));
+    cluster.apply(&Event::Desire(Desired::Ended));
     cluster.pass(minutes(5));
     converges(&cluster, |cluster| cluster.pass(minutes(24 * 60)));
 }
 
 #[test]
-fn a_node_is_lost() {
+fn loss_of_node_converges() {
     for server in
         [gang(), DevServer::test().ephemeral("10Gi"), DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")]
     {
         converges(&running(server), |cluster| {
-            cluster.happen(&Event::Silence(0));
+            cluster.apply(&Event::LoseContact(0));
             cluster.pass(minutes(30));
         });
     }
 }
 
 #[test]
-fn a_node_is_lost_and_comes_back_or_is_removed() {
+fn loss_of_node_that_recovers_or_is_deleted_converges() {
     for server in [disk(), gang()] {
-        for last in [Event::Back(0), Event::RemoveNode(0)] {
+        for last in [Event::Recover(0), Event::DeleteNode(0)] {
             converges(&running(server.clone()), |cluster| {
-                cluster.happen(&Event::Silence(0));
+                cluster.apply(&Event::LoseContact(0));
                 cluster.pass(minutes(30));
-                cluster.happen(&last);
+                cluster.apply(&last);
                 cluster.pass(minutes(5));
             });
         }
@@ -332,28 +332,28 @@ fn a_node_is_lost_and_comes_back_or_is_removed() {
 }
 
 #[test]
-fn a_pod_is_deleted_by_hand_or_sent_away() {
+fn deletion_or_eviction_of_pod_converges() {
     for server in [disk(), gang()] {
-        for event in [Event::DeletePod(0), Event::Evict(0), Event::StripOwner(0), Event::ContainerDies(0)] {
+        for event in [Event::DeletePod(0), Event::EvictPod(0), Event::OrphanPod(0), Event::CrashContainer(0)] {
             let mut cluster = running(server.clone());
             cluster.pass(minutes(3 * 60));
-            if event == Event::ContainerDies(0) {
-                // Nothing of ours is needed for that but to tell of it.
+            if event == Event::CrashContainer(0) {
+                // Only the status changes.
                 converges(&cluster, |cluster| {
-                    cluster.happen(&event);
+                    cluster.apply(&event);
                     cluster.tick(Duration::from_secs(2));
                     cluster.settle();
                 });
             } else {
-                both_speeds(&cluster, &[event]);
+                converges_at_any_speed(&cluster, &[event]);
             }
         }
     }
 }
 
 #[test]
-fn a_service_is_deleted_or_edited() {
-    for event in [Event::ServiceGone, Event::ServiceEdited] {
-        both_speeds(&running(gang()), &[event]);
+fn deletion_or_edit_of_service_converges() {
+    for event in [Event::DeleteService, Event::EditService] {
+        converges_at_any_speed(&running(gang()), &[event]);
     }
 }

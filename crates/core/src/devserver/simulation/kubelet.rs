@@ -1,120 +1,123 @@
-//! The kube-scheduler, the kubelets and what becomes of nodes. Kubelets take a step when they are asked to.
+//! The simulated kube-scheduler, kubelets and nodes. Kubelets make one step per call.
 
-use odc_api::time::stored;
+use odc_api::time::to_api_precision;
 
 use super::{Cluster, Machine, Pod, Process, node};
-use crate::seen::{Container, ContainerState, Exit, Node, PodPhase, Readiness};
+use crate::cluster::{Container, ContainerState, Exit, Node, PodPhase, Readiness};
 
 impl Cluster {
     pub(super) fn machine(&self, name: &str) -> &Machine {
         self.machines.iter().find(|machine| machine.name == name).unwrap()
     }
 
-    fn machine_mut(&mut self, at: usize) -> &mut Machine {
+    fn machine_mut(&mut self, index: usize) -> &mut Machine {
         let count = self.machines.len();
-        &mut self.machines[at % count]
+        &mut self.machines[index % count]
     }
 
-    /// Every pod comes one step further; whether any did.
+    /// Advances each pod by one step and reports whether any changed.
     pub(super) fn kubelet(&mut self) -> bool {
         let before = self.processes.len();
-        // A kubelet that is back ends what no longer has a pod.
+        // A recovered kubelet terminates processes without a pod.
         let (machines, pods) = (&self.machines, &self.pods);
         self.processes.retain(|process| {
             let up = machines.iter().any(|machine| machine.name == process.machine && machine.up);
-            !up || pods.iter().any(|pod| pod.seen.uid == process.pod_uid)
+            !up || pods.iter().any(|pod| pod.object.uid == process.pod_uid)
         });
-        let mut moved = self.processes.len() != before;
-        let uids: Vec<String> = self.pods.iter().map(|pod| pod.seen.uid.clone()).collect();
+        let mut progressed = self.processes.len() != before;
+        let uids: Vec<String> = self.pods.iter().map(|pod| pod.object.uid.clone()).collect();
         for uid in uids {
             if self.step(&uid) {
-                moved = true;
+                progressed = true;
                 self.changed();
             }
         }
-        moved
+        progressed
     }
 
     fn step(&mut self, uid: &str) -> bool {
-        let Some(at) = self.pods.iter().position(|pod| pod.seen.uid == uid) else { return false };
-        let Some(machine) = self.pods[at].seen.node.clone() else { return self.place(at) };
+        let Some(index) = self.pods.iter().position(|pod| pod.object.uid == uid) else { return false };
+        let Some(machine) = self.pods[index].object.node.clone() else { return self.bind(index) };
         if !self.machine(&machine).up {
             return false;
         }
-        if self.pods[at].seen.deleting.is_some() {
+        if self.pods[index].object.deletion_timestamp.is_some() {
             if self.processes.iter().any(|process| process.pod_uid == uid) {
-                self.agent_ends(uid);
+                self.terminate_agent(uid);
             }
             let before = self.processes.len();
             self.processes.retain(|process| process.pod_uid != uid);
-            if self.is_held(uid) {
+            if self.has_finalizers(uid) {
                 return self.processes.len() != before;
             }
-            self.pods.remove(at);
+            self.pods.remove(index);
             return true;
         }
-        if self.pods[at].seen.is_over() {
+        if self.pods[index].object.is_terminated() {
             return false;
         }
-        if self.processes.iter().any(|process| process.pod_uid == uid) { self.ready(at) } else { self.begin(at) }
+        if self.processes.iter().any(|process| process.pod_uid == uid) { self.ready(index) } else { self.start(index) }
     }
 
-    /// Whether somebody's finalizer keeps it.
-    pub(super) fn is_held(&self, uid: &str) -> bool {
-        self.pods.iter().any(|pod| pod.seen.uid == uid && !pod.details().held_by.is_empty())
+    /// Reports whether finalizers block the deletion of the pod.
+    pub(super) fn has_finalizers(&self, uid: &str) -> bool {
+        self.pods.iter().any(|pod| pod.object.uid == uid && !pod.details().blocking_finalizers.is_empty())
     }
 
-    /// The kube-scheduler binds a pod to the only node it may have.
-    fn place(&mut self, at: usize) -> bool {
-        let now = stored(self.now).0;
-        let pinned = self.pods[at].pinned.clone();
-        let takes = self.machine(&pinned).node.as_ref().is_some_and(Node::is_ready);
-        let pod = &mut self.pods[at].seen;
+    /// Binds a pod to the node it is pinned to.
+    fn bind(&mut self, index: usize) -> bool {
+        let now = to_api_precision(self.now).0;
+        let pinned = self.pods[index].pinned.clone();
+        let ready = self.machine(&pinned).node.as_ref().is_some_and(Node::is_ready);
+        let pod = &mut self.pods[index].object;
         let details = pod.server.as_mut().unwrap();
-        if takes {
+        if ready {
             pod.node = Some(pinned);
-            details.unschedulable = None;
-        } else if details.unschedulable.is_none() {
-            details.unschedulable = Some(now);
+            details.unschedulable_since = None;
+        } else if details.unschedulable_since.is_none() {
+            details.unschedulable_since = Some(now);
         } else {
             return false;
         }
         true
     }
 
-    fn begin(&mut self, at: usize) -> bool {
-        let waiting = match (&self.secret, self.image_trouble) {
+    fn start(&mut self, index: usize) -> bool {
+        let waiting = match (&self.secret, self.image_error) {
             (None, _) => Some(("PodInitializing", "")),
             (Some(_), Some(message)) => {
-                let first =
-                    self.pods[at].details().containers.iter().all(|container| is_waiting(container, "PodInitializing"));
+                let first = self.pods[index]
+                    .details()
+                    .containers
+                    .iter()
+                    .all(|container| is_waiting(container, "PodInitializing"));
                 Some((if first { "ErrImagePull" } else { "ImagePullBackOff" }, message))
             }
             (Some(_), None) => None,
         };
         let Some((reason, message)) = waiting else {
             let address = format!("10.0.0.{}", self.number());
-            let pod = &mut self.pods[at];
-            pod.seen.phase = PodPhase::Running;
-            pod.seen.server.as_mut().unwrap().ip = Some(address.into());
+            let pod = &mut self.pods[index];
+            pod.object.phase = PodPhase::Running;
+            pod.object.server.as_mut().unwrap().ip = Some(address.into());
             pod.set(ContainerState::Running);
             let process = Process {
-                pod_uid: pod.seen.uid.clone(),
-                pod_name: pod.seen.name.clone(),
-                machine: pod.seen.node.clone().unwrap(),
+                pod_uid: pod.object.uid.clone(),
+                pod_name: pod.object.name.clone(),
+                machine: pod.object.node.clone().unwrap(),
             };
-            self.check_process(&process, at);
+            self.check_process(&process, index);
             self.processes.push(process);
             return true;
         };
-        self.pods[at].set(ContainerState::Waiting { reason: reason.into(), message: message.into() })
+        self.pods[index].set(ContainerState::Waiting { reason: reason.into(), message: message.into() })
     }
 
-    /// A container that died is started again, and one that runs becomes ready.
-    fn ready(&mut self, at: usize) -> bool {
-        let details = self.pods[at].seen.server.as_mut().unwrap();
+    /// Restarts a terminated container, or makes a running one ready.
+    fn ready(&mut self, index: usize) -> bool {
+        let details = self.pods[index].object.server.as_mut().unwrap();
         let Some(container) = details.containers.first_mut() else { return false };
-        if let ContainerState::Ended(exit) = container.state.clone() {
+        if let ContainerState::Terminated(exit) = container.state.clone() {
             container.last = Some(Box::new(exit));
             container.restarts += 1;
             container.state = ContainerState::Running;
@@ -123,48 +126,47 @@ impl Cluster {
         !std::mem::replace(&mut details.ready, true)
     }
 
-    pub(super) fn container_dies(&mut self, at: usize, reason: &str) {
+    pub(super) fn crash_container(&mut self, index: usize, reason: &str) {
         let running: Vec<String> = self.processes.iter().map(|process| process.pod_uid.clone()).collect();
-        let Some(pod) = self.pods.get_mut(at).filter(|pod| running.contains(&pod.seen.uid)) else { return };
-        pod.set(ContainerState::Ended(Exit { code: 137, reason: reason.into(), message: "killed".into() }));
-        pod.seen.server.as_mut().unwrap().ready = false;
+        let Some(pod) = self.pods.get_mut(index).filter(|pod| running.contains(&pod.object.uid)) else { return };
+        pod.set(ContainerState::Terminated(Exit { code: 137, reason: reason.into(), message: "killed".into() }));
+        pod.object.server.as_mut().unwrap().ready = false;
         self.changed();
     }
 
-    /// The node sends a pod away.
-    pub(super) fn evict(&mut self, at: usize) {
+    pub(super) fn evict(&mut self, index: usize) {
         let up: Vec<String> = self.machines.iter().filter(|machine| machine.up).map(|one| one.name.clone()).collect();
-        let Some(pod) = self.pods.get_mut(at) else { return };
-        let bound = pod.seen.node.as_ref().is_some_and(|node| up.contains(node));
-        if !bound || pod.seen.is_over() || pod.seen.deleting.is_some() {
+        let Some(pod) = self.pods.get_mut(index) else { return };
+        let bound = pod.object.node.as_ref().is_some_and(|node| up.contains(node));
+        if !bound || pod.object.is_terminated() || pod.object.deletion_timestamp.is_some() {
             return;
         }
-        pod.seen.phase = PodPhase::Failed;
-        let details = pod.seen.server.as_mut().unwrap();
+        pod.object.phase = PodPhase::Failed;
+        let details = pod.object.server.as_mut().unwrap();
         (details.ready, details.reason) = (false, Some("Evicted".into()));
-        let uid = pod.seen.uid.clone();
+        let uid = pod.object.uid.clone();
         self.processes.retain(|process| process.pod_uid != uid);
         self.changed();
     }
 
-    /// A node falls silent. What runs on it goes on.
-    pub(super) fn silence(&mut self, at: usize) {
-        let now = stored(self.now).0;
-        let machine = self.machine_mut(at);
+    /// Makes a node unreachable; its processes continue.
+    pub(super) fn lose_contact(&mut self, index: usize) {
+        let now = to_api_precision(self.now).0;
+        let machine = self.machine_mut(index);
         let Some(node) = machine.node.as_mut().filter(|_| machine.up) else { return };
         node.readiness = Readiness::Unready(now);
         machine.up = false;
         let name = machine.name.clone();
-        for pod in self.pods.iter_mut().filter(|pod| pod.seen.node.as_ref() == Some(&name)) {
-            pod.seen.server.as_mut().unwrap().ready = false;
+        for pod in self.pods.iter_mut().filter(|pod| pod.object.node.as_ref() == Some(&name)) {
+            pod.object.server.as_mut().unwrap().ready = false;
         }
         self.changed();
     }
 
-    /// It answers again; one that was removed comes as another.
-    pub(super) fn back(&mut self, at: usize) {
+    /// Makes a node ready again. A deleted one is registered with a new uid.
+    pub(super) fn recover(&mut self, index: usize) {
         let number = self.number();
-        let machine = self.machine_mut(at);
+        let machine = self.machine_mut(index);
         machine.up = true;
         machine.missing = None;
         match &mut machine.node {
@@ -172,44 +174,44 @@ impl Cluster {
             None => machine.node = Some(node(&machine.name, number)),
         }
         let name = machine.name.clone();
-        // What went on running is as it was; the kubelet says so together with its own return.
+        // Pods whose processes continued are ready again.
         for process in self.processes.iter().filter(|process| process.machine == name) {
-            if let Some(pod) = self.pods.iter_mut().find(|pod| pod.seen.uid == process.pod_uid) {
-                pod.seen.server.as_mut().unwrap().ready = true;
+            if let Some(pod) = self.pods.iter_mut().find(|pod| pod.object.uid == process.pod_uid) {
+                pod.object.server.as_mut().unwrap().ready = true;
             }
         }
         self.changed();
     }
 
-    /// Nothing in the API tells of it any more, and it goes on.
-    pub(super) fn miss_node(&mut self, at: usize) {
+    /// Removes the node object, but the machine runs.
+    pub(super) fn hide_node(&mut self, index: usize) {
         let now = self.now;
-        let machine = self.machine_mut(at);
+        let machine = self.machine_mut(index);
         machine.node = None;
         machine.missing = Some(now);
         self.changed();
     }
 
-    /// An administrator made sure that it is off, and removed it. Its pods go with it.
-    pub(super) fn remove_node(&mut self, at: usize) {
-        let machine = self.machine_mut(at);
+    /// Deletes a node as an administrator does after powering it off. Its pods are deleted.
+    pub(super) fn delete_node(&mut self, index: usize) {
+        let machine = self.machine_mut(index);
         machine.up = false;
         (machine.node, machine.missing) = (None, None);
         let name = machine.name.clone();
         self.processes.retain(|process| process.machine != name);
-        self.pods.retain(|pod| pod.seen.node.as_ref() != Some(&name));
+        self.pods.retain(|pod| pod.object.node.as_ref() != Some(&name));
         self.changed();
     }
 }
 
 impl Pod {
-    pub(super) fn details(&self) -> &crate::seen::ServerPod {
-        self.seen.server.as_ref().unwrap()
+    pub(super) fn details(&self) -> &crate::cluster::ServerPod {
+        self.object.server.as_ref().unwrap()
     }
 
-    /// Gives its container this state; whether that is another.
+    /// Sets the state of its container and reports whether it changed.
     fn set(&mut self, state: ContainerState) -> bool {
-        let containers = &mut self.seen.server.as_mut().unwrap().containers;
+        let containers = &mut self.object.server.as_mut().unwrap().containers;
         match containers.first_mut() {
             Some(container) if container.state == state => false,
             Some(container) => {
@@ -224,6 +226,6 @@ impl Pod {
     }
 }
 
-fn is_waiting(container: &Container, for_this: &str) -> bool {
-    matches!(&container.state, ContainerState::Waiting { reason, .. } if reason == for_this)
+fn is_waiting(container: &Container, expect: &str) -> bool {
+    matches!(&container.state, ContainerState::Waiting { reason, .. } if reason == expect)
 }

@@ -1,11 +1,11 @@
-//! Every way to be refused, and what becomes of what is left open.
+//! Violations, and the resolution of references and defaults.
 
 use odc_api::v1alpha1::{Defaults, Device, Image, Maintenance};
 
 use super::super::fixtures::{ClaimState, Request, volume};
 use super::*;
 
-/// `expect` is the reason and words of the message for each violation, in order.
+/// `expect` has the reason and a part of the message of each violation, in order.
 #[track_caller]
 fn check(given: &Request, expect: &[(Reason, &str)]) {
     given.check(|checked| {
@@ -13,8 +13,8 @@ fn check(given: &Request, expect: &[(Reason, &str)]) {
         let reasons: Vec<Reason> = violations.iter().map(|violation| violation.reason).collect();
         assert_eq!(reasons, expect.iter().map(|(reason, _)| *reason).collect::<Vec<_>>(), "{violations:?}");
         for (violation, (_, words)) in violations.iter().zip(expect) {
-            assert!(violation.message.contains(words), "{:?} does not say {words:?}", violation.message);
-            assert!(violation.message.ends_with('.'), "{:?} is no sentence", violation.message);
+            assert!(violation.message.contains(words), "{:?} does not contain {words:?}", violation.message);
+            assert!(violation.message.ends_with('.'), "{:?} does not end with a full stop", violation.message);
         }
     });
 }
@@ -23,17 +23,17 @@ fn flavor(name: &str) -> FlavorName {
     name.parse().unwrap()
 }
 
-/// Both flavors, each the default or not.
+/// A request without a flavor in a cluster with these default flavors.
 fn defaults(gpu: bool, cpu: bool) -> Request {
     let (mut one, mut two) = (DevServerFlavor::test(), DevServerFlavor::test_cpu());
     (one.spec.default, two.spec.default) = (gpu, cpu);
-    Request::test(|server| server.spec.flavor = None).offering(one).offering(two)
+    Request::test(|server| server.spec.flavor = None).with_flavor(one).with_flavor(two)
 }
 
 #[test]
-fn a_plain_request_is_fine() {
-    check(&Request::of(DevServer::test()), &[]);
-    Request::of(DevServer::test()).valid(|valid| {
+fn minimal_request_is_valid() {
+    check(&Request::new(DevServer::test()), &[]);
+    Request::new(DevServer::test()).valid(|valid| {
         assert_eq!((valid.name.as_str(), valid.owner.as_str()), ("server-1", "ada"));
         assert_eq!((valid.flavor_name.as_str(), valid.count, valid.nodes), ("flavor-gpu", 1, 1));
         assert_eq!((valid.image, valid.disk.ready), ("registry.example.org/base:1", true));
@@ -41,29 +41,29 @@ fn a_plain_request_is_fine() {
 }
 
 #[test]
-fn a_flavor_that_does_not_exist_is_named_with_those_that_do() {
-    let there_is = "there is flavor-cpu, flavor-gpu";
-    check(&Request::test(|server| server.spec.flavor = Some(flavor("other"))), &[(Reason::UnknownFlavor, there_is)]);
+fn missing_flavor_is_reported_with_available_ones() {
+    let available = "Available flavors: flavor-cpu, flavor-gpu";
+    check(&Request::test(|server| server.spec.flavor = Some(flavor("other"))), &[(Reason::FlavorNotFound, available)]);
     let mut empty = Request::test(|server| server.spec.flavor = Some(flavor("other")));
     empty.flavors.clear();
-    check(&empty, &[(Reason::UnknownFlavor, "there is none yet")]);
+    check(&empty, &[(Reason::FlavorNotFound, "No flavors exist")]);
 }
 
 #[test]
-fn without_a_flavor_there_must_be_one_default() {
-    check(&defaults(false, false), &[(Reason::NoDefaultFlavor, "name one in spec.flavor")]);
-    check(&defaults(true, true), &[(Reason::SeveralDefaultFlavors, "flavor-cpu, flavor-gpu")]);
+fn request_without_flavor_requires_one_default() {
+    check(&defaults(false, false), &[(Reason::NoDefaultFlavor, "Set spec.flavor")]);
+    check(&defaults(true, true), &[(Reason::MultipleDefaultFlavors, "flavor-cpu, flavor-gpu")]);
     check(&defaults(true, false), &[]);
     defaults(true, false).valid(|valid| assert_eq!(valid.flavor_name.as_str(), "flavor-gpu"));
 }
 
 #[test]
-fn the_flavor_it_has_comes_before_the_one_it_names_and_that_before_the_owners() {
-    let chosen = |had: Option<&str>, named: Option<&str>, preferred: Option<&str>| {
+fn flavor_of_status_precedes_spec_and_spec_precedes_defaults() {
+    let chosen = |assigned: Option<&str>, named: Option<&str>, preferred: Option<&str>| {
         let mut request = defaults(true, false);
         request.server.spec.count = None;
         request.server.spec.flavor = named.map(flavor);
-        request.server.status.get_or_insert_default().flavor = had.map(flavor);
+        request.server.status.get_or_insert_default().flavor = assigned.map(flavor);
         request.user.as_mut().unwrap().spec.defaults = Some(Defaults { flavor: preferred.map(flavor), image: None });
         request.valid(|valid| valid.flavor_name.as_str().to_owned())
     };
@@ -74,71 +74,74 @@ fn the_flavor_it_has_comes_before_the_one_it_names_and_that_before_the_owners() 
 }
 
 #[test]
-fn only_the_offered_counts_are_granted() {
+fn only_offered_counts_are_valid() {
     let count = |count: Option<u32>, counts: &[u32]| {
         Request::test(|server| server.spec.count = count).flavor(|flavor| {
             let device: &mut Device = flavor.device.as_mut().unwrap();
             device.counts = counts.to_vec();
         })
     };
-    let refused = |words: &'static str| [(Reason::CountNotAllowed, words)];
-    for (asked, counts, granted) in
+    let invalid = |words: &'static str| [(Reason::InvalidCount, words)];
+    for (requested, counts, expect) in
         [(None, [1, 2, 4, 8].as_slice(), 1), (Some(4), &[1, 2, 4, 8], 4), (Some(8), &[], 8), (Some(3), &[], 3)]
     {
-        count(asked, counts).valid(|valid| assert_eq!(valid.count, granted, "{asked:?} of {counts:?}"));
+        count(requested, counts).valid(|valid| assert_eq!(valid.count, expect, "{requested:?} of {counts:?}"));
     }
-    check(&count(Some(3), &[8, 1, 2]), &refused("offers 1, 2, 8 of nvidia.com/gpu on a node, not 3"));
-    check(&count(Some(9), &[]), &refused("offers 1 to 8 of nvidia.com/gpu on a node, not 9"));
-    check(&count(Some(0), &[]), &refused("not 0"));
-    check(&count(None, &[2]), &refused("offers 2"));
+    check(
+        &count(Some(3), &[8, 1, 2]),
+        &invalid("Invalid count 3: flavor flavor-gpu offers 1, 2, 8 nvidia.com/gpu per node."),
+    );
+    check(&count(Some(9), &[]), &invalid("Invalid count 9: flavor flavor-gpu offers 1 to 8 nvidia.com/gpu per node."));
+    check(&count(Some(0), &[]), &invalid("Invalid count 0"));
+    check(&count(None, &[2]), &invalid("offers 2"));
 }
 
 #[test]
-fn a_flavor_without_devices_has_none() {
+fn flavor_without_devices_allows_no_count() {
     let count =
         |count| Request::test(|server| (server.spec.flavor, server.spec.count) = (Some(flavor("flavor-cpu")), count));
     count(None).valid(|valid| assert_eq!(valid.count, 0));
     check(&count(Some(0)), &[]);
-    check(&count(Some(1)), &[(Reason::CountNotAllowed, "leave spec.count out")]);
+    check(&count(Some(1)), &[(Reason::InvalidCount, "Omit spec.count")]);
 }
 
 #[test]
-fn a_namespace_must_be_somebodys() {
-    let mut nobodys = Request::of(DevServer::test());
-    nobodys.user = None;
-    check(&nobodys, &[(Reason::NoOwner, "create the server in dev-<user>")]);
+fn namespace_must_belong_to_user() {
+    let mut without_user = Request::new(DevServer::test());
+    without_user.user = None;
+    check(&without_user, &[(Reason::NoOwner, "Create the server in dev-<user>")]);
     let elsewhere = Request::test(|server| server.metadata.namespace = Some("kube-system".into()));
-    check(&elsewhere, &[(Reason::NoOwner, "Namespace kube-system belongs to no user")]);
+    check(&elsewhere, &[(Reason::NoOwner, "Namespace kube-system does not belong to a user")]);
 }
 
 #[test]
-fn a_name_of_older_rules_is_refused_and_not_a_crash() {
+fn invalid_name_is_rejected() {
     check(&Request::test(|server| server.metadata.name = Some("1st".into())), &[(Reason::Invalid, "")]);
     check(&Request::test(|server| server.metadata.name = None), &[(Reason::Invalid, "")]);
 }
 
 #[test]
-fn only_members_use_a_team_and_others_do_not_learn_whether_it_exists() {
+fn team_requires_membership_and_message_hides_its_existence() {
     let of_team = || Request::test(|server| server.spec.team = Some("team-vision".parse().unwrap()));
-    let refused = [(Reason::NotATeamMember, "ada is no member of a team team-vision")];
+    let rejected = [(Reason::NotTeamMember, "User ada is not a member of team team-vision")];
     check(&of_team().team(|_| {}), &[]);
-    check(&of_team(), &refused);
-    check(&of_team().team(|team| team.spec.members.clear()), &refused);
+    check(&of_team(), &rejected);
+    check(&of_team().team(|team| team.spec.members.clear()), &rejected);
 }
 
 #[test]
-fn a_priority_ends_at_the_teams_ceiling_and_at_normal_without_a_team() {
+fn priority_is_limited_by_team_or_normal() {
     let urgent = |priority| Request::test(|server| server.spec.scheduling.priority = Some(priority));
     check(&urgent(Priority::Normal), &[]);
     check(&urgent(Priority::Low), &[]);
-    check(&urgent(Priority::High), &[(Reason::PriorityTooHigh, "Priority High is above what is allowed here, Normal")]);
+    check(&urgent(Priority::High), &[(Reason::PriorityTooHigh, "Priority High exceeds the allowed maximum Normal")]);
     check(&urgent(Priority::High).team(|team| team.spec.priority.ceiling = Priority::High), &[]);
     let low = urgent(Priority::Normal).team(|team| team.spec.priority.ceiling = Priority::Low);
     check(&low, &[(Reason::PriorityTooHigh, "Low")]);
 }
 
 #[test]
-fn a_priority_ends_at_the_users_own_ceiling_too() {
+fn priority_is_limited_by_user_ceiling() {
     let urgent = |ceiling| {
         let mut urgent = Request::test(|server| server.spec.scheduling.priority = Some(Priority::High));
         urgent.user.as_mut().unwrap().spec.priority_ceiling = Some(ceiling);
@@ -149,49 +152,52 @@ fn a_priority_ends_at_the_users_own_ceiling_too() {
     check(&of_team, &[(Reason::PriorityTooHigh, "Normal")]);
 }
 
-/// Else an owner could take a running server out of all counts by asking for what is not allowed.
+/// Otherwise an invalid edit would remove a running server from the usage accounting.
 #[test]
-fn who_has_its_devices_keeps_them_whatever_its_owner_may_ask_for_by_then() {
-    let granted = DevServer::test().status(|status| {
+fn admitted_server_stays_valid_after_edit_beyond_permissions() {
+    let admitted = DevServer::test().status(|status| {
         status.admission.get_or_insert_default().nodes = vec!["node-1".into()];
     });
-    let mut asks = granted;
-    asks.spec.scheduling.priority = Some(Priority::High);
-    asks.spec.team = Some("team-vision".parse().unwrap());
-    check(&Request::of(asks), &[]);
+    let mut edited = admitted;
+    edited.spec.scheduling.priority = Some(Priority::High);
+    edited.spec.team = Some("team-vision".parse().unwrap());
+    check(&Request::new(edited), &[]);
 }
 
 #[test]
-fn maintenance_keeps_new_servers_away_and_leaves_running_ones_alone() {
+fn maintenance_rejects_only_new_servers() {
     let maintained = |server: DevServer, allow: &[&str]| {
-        Request::of(server).flavor(|flavor| {
+        Request::new(server).flavor(|flavor| {
             let allow = allow.iter().map(|user| user.parse().unwrap()).collect();
             flavor.maintenance = Some(Maintenance { message: "New cables until Friday.".into(), allow });
         })
     };
-    let granted = DevServer::test().status(|status| {
+    let admitted = DevServer::test().status(|status| {
         status.admission.get_or_insert_default().nodes = vec!["node-1".into()];
     });
     check(&maintained(DevServer::test(), &["bob"]), &[(Reason::Maintenance, "New cables until Friday")]);
     check(&maintained(DevServer::test(), &["ada"]), &[]);
-    check(&maintained(granted, &[]), &[]);
+    check(&maintained(admitted, &[]), &[]);
 }
 
 #[test]
-fn a_runtime_class_that_does_not_exist_keeps_new_servers_away_and_leaves_running_ones_alone() {
+fn missing_runtime_class_rejects_only_new_servers() {
     let running_in = |server: DevServer, class: &str| {
-        Request::of(server).flavor(|flavor| flavor.runtime_class = Some(class.parse().unwrap()))
+        Request::new(server).flavor(|flavor| flavor.runtime_class = Some(class.parse().unwrap()))
     };
-    let granted = DevServer::test().status(|status| {
+    let admitted = DevServer::test().status(|status| {
         status.admission.get_or_insert_default().nodes = vec!["node-1".into()];
     });
     check(&running_in(DevServer::test(), "gvisor"), &[]);
-    check(&running_in(DevServer::test(), "kata"), &[(Reason::NotSupported, "RuntimeClass kata, which does not exist")]);
-    check(&running_in(granted, "kata"), &[]);
+    check(
+        &running_in(DevServer::test(), "kata"),
+        &[(Reason::NotSupported, "RuntimeClass kata of flavor flavor-gpu not found")],
+    );
+    check(&running_in(admitted, "kata"), &[]);
 }
 
 #[test]
-fn what_is_not_built_yet_is_refused_and_not_ignored() {
+fn unsupported_fields_are_rejected() {
     let disk = Request::test(|server| server.spec.home = Home::Disk("disk-home".parse().unwrap()));
     check(&disk, &[(Reason::NotSupported, "home.claim")]);
     let build = Request::test(|server| {
@@ -201,31 +207,34 @@ fn what_is_not_built_yet_is_refused_and_not_ignored() {
 }
 
 #[test]
-fn a_gang_cannot_share_a_claim_of_one_node() {
-    let gang = || Request::of(DevServer::test().size("flavor-gpu", 1, 2));
-    check(&gang(), &[(Reason::NotSupported, "Claim claim-home can be mounted on one node only, and a gang has 2")]);
+fn gang_requires_shared_claims() {
+    let gang = || Request::new(DevServer::test().size("flavor-gpu", 1, 2));
+    check(
+        &gang(),
+        &[(Reason::NotSupported, "Claim claim-home can be mounted on one node only, but the server requires 2 nodes")],
+    );
     check(&gang().claim(|state| state.claim.as_mut().unwrap().shared = true), &[]);
     check(&gang().claim(|state| state.claim = None), &[]);
-    check(&Request::of(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")), &[]);
+    check(&Request::new(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")), &[]);
     let data = |flavor: &mut DevServerFlavorSpec| flavor.volumes = vec![volume("claim-data", "/data")];
-    let of_flavor = Request::of(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")).flavor(data);
+    let of_flavor = Request::new(DevServer::test().size("flavor-gpu", 1, 2).ephemeral("1Gi")).flavor(data);
     check(&of_flavor, &[(Reason::NotSupported, "Claim claim-data")]);
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once() {
+fn all_violations_are_reported() {
     let request = Request::test(|server| {
         server.spec.count = Some(5);
         server.spec.team = Some("team-vision".parse().unwrap());
         server.spec.scheduling.priority = Some(Priority::High);
         server.spec.home = Home::Disk("disk-home".parse().unwrap());
     });
-    let expect = [Reason::CountNotAllowed, Reason::NotATeamMember, Reason::PriorityTooHigh, Reason::NotSupported];
+    let expect = [Reason::InvalidCount, Reason::NotTeamMember, Reason::PriorityTooHigh, Reason::NotSupported];
     check(&request, &expect.map(|reason| (reason, "")));
 }
 
 #[test]
-fn the_image_is_the_servers_or_the_owners_or_the_clusters() {
+fn image_of_spec_precedes_user_default_and_cluster_default() {
     let image = |own: Option<&str>, preferred: Option<&str>| {
         let mut request = Request::test(|server| {
             server.spec.image = Some(Box::new(Image { reference: own.map(Into::into), ..Image::default() }));
@@ -239,28 +248,28 @@ fn the_image_is_the_servers_or_the_owners_or_the_clusters() {
     assert_eq!(image(None, None), "registry.example.org/base:1");
 }
 
-/// A claim is no violation: it is waited for.
+/// An unavailable claim is not a violation; the server waits for it.
 #[track_caller]
 fn check_disk(given: &Request, ready: bool, reason: Reason, words: &str) {
     given.valid(|valid| {
         assert_eq!((valid.disk.ready, valid.disk.reason), (ready, reason));
-        assert!(valid.disk.message.contains(words), "{:?} does not say {words:?}", valid.disk.message);
+        assert!(valid.disk.message.contains(words), "{:?} does not contain {words:?}", valid.disk.message);
     });
 }
 
 #[test]
-fn a_claim_is_waited_for() {
-    let with = |change: fn(&mut ClaimState)| Request::of(DevServer::test()).claim(change);
-    check_disk(&with(|_| {}), true, Reason::Bound, "The home is there.");
-    check_disk(&with(|state| state.claim = None), false, Reason::DiskNotFound, "Claim claim-home does not exist");
-    let server = |state: &mut ClaimState| state.held_by = Some(Holder::Server("server-2".into()));
+fn unavailable_claim_is_awaited() {
+    let with = |change: fn(&mut ClaimState)| Request::new(DevServer::test()).claim(change);
+    check_disk(&with(|_| {}), true, Reason::Bound, "The home is available.");
+    check_disk(&with(|state| state.claim = None), false, Reason::DiskNotFound, "Claim claim-home not found");
+    let server = |state: &mut ClaimState| state.used_by = Some(VolumeUser::Server("server-2".into()));
     check_disk(&with(server), false, Reason::DiskInUse, "server server-2");
-    let pod = |state: &mut ClaimState| state.held_by = Some(Holder::Pod("server-2-0".into()));
+    let pod = |state: &mut ClaimState| state.used_by = Some(VolumeUser::Pod("server-2-0".into()));
     check_disk(&with(pod), false, Reason::DiskInUse, "still mounted by pod server-2-0");
     let pending = |state: &mut ClaimState| {
         state.claim.as_mut().unwrap().phase = ClaimPhase::Pending;
     };
-    check_disk(&with(pending), false, Reason::DiskPending, "not bound");
+    check_disk(&with(pending), false, Reason::DiskPending, "to be bound to a volume");
     check_disk(
         &with(|state| {
             state.claim.as_mut().unwrap().phase = ClaimPhase::Pending;
@@ -268,33 +277,33 @@ fn a_claim_is_waited_for() {
         }),
         true,
         Reason::WaitingForFirstConsumer,
-        "bound when the server is placed",
+        "bound when the server is scheduled",
     );
     let lost = |state: &mut ClaimState| {
         state.claim.as_mut().unwrap().phase = ClaimPhase::Lost;
     };
     check_disk(&with(lost), false, Reason::DiskUnavailable, "lost");
-    let leaving = |state: &mut ClaimState| state.claim.as_mut().unwrap().deleting = true;
-    check_disk(&with(leaving), false, Reason::DiskUnavailable, "is being deleted");
-    let ephemeral = Request::of(DevServer::test().ephemeral("1Gi"));
-    check_disk(&ephemeral, true, Reason::Ephemeral, "gone with its pod");
+    let deleting = |state: &mut ClaimState| state.claim.as_mut().unwrap().is_deleting = true;
+    check_disk(&with(deleting), false, Reason::DiskUnavailable, "is being deleted");
+    let ephemeral = Request::new(DevServer::test().ephemeral("1Gi"));
+    check_disk(&ephemeral, true, Reason::Ephemeral, "data is lost when the pod is deleted");
 }
 
 #[test]
-fn a_volume_is_waited_for_as_the_home_is() {
+fn unavailable_volume_is_awaited() {
     let request = Request::test(|server| server.spec.volumes = vec![volume("claim-data", "/data")]);
-    let gone = |state: &mut ClaimState| {
+    let missing = |state: &mut ClaimState| {
         if state.claim.as_ref().is_some_and(|claim| claim.name == "claim-data") {
             state.claim = None;
         }
     };
-    check_disk(&request.claim(gone), false, Reason::DiskNotFound, "Claim claim-data");
+    check_disk(&request.claim(missing), false, Reason::DiskNotFound, "Claim claim-data");
 }
 
 #[test]
-fn the_servers_volume_wins_over_the_flavors_at_the_same_path() {
+fn volume_of_server_overrides_flavor_at_same_path() {
     let request = Request::test(|server| server.spec.volumes = vec![volume("claim-own", "/data")])
-        .flavor(|flavor| flavor.volumes = vec![volume("claim-hers", "/data"), volume("claim-sets", "/sets")]);
+        .flavor(|flavor| flavor.volumes = vec![volume("claim-flavor", "/data"), volume("claim-sets", "/sets")]);
     request.valid(|valid| {
         let mounts: Vec<_> = valid.volumes.iter().map(|mount| (mount.claim, mount.path.as_str())).collect();
         assert_eq!(mounts, [("claim-own", "/data"), ("claim-sets", "/sets")]);
@@ -305,9 +314,29 @@ fn the_servers_volume_wins_over_the_flavors_at_the_same_path() {
 }
 
 #[test]
-fn a_claim_mounted_twice_is_one_claim() {
+fn claim_mounted_twice_is_listed_once() {
     let request = Request::test(|server| {
         server.spec.volumes = vec![volume("claim-home", "/again"), volume("claim-data", "/data")];
     });
     assert_eq!(claims(&request.server, None), ["claim-home", "claim-data"]);
+}
+
+#[test]
+fn priority_is_limited_by_the_lowest_ceiling() {
+    let mut server = DevServer::test();
+    let mut team = Team::test();
+    let mut user = DevServerUser::test();
+    assert_eq!(effective_priority(&server, None, None), Priority::Normal);
+    (team.spec.priority.default, team.spec.priority.ceiling) = (Priority::Low, Priority::High);
+    assert_eq!(effective_priority(&server, Some(&user), Some(&team)), Priority::Low);
+    server.spec.scheduling.priority = Some(Priority::High);
+    assert_eq!(effective_priority(&server, Some(&user), Some(&team)), Priority::High);
+    assert_eq!(effective_priority(&server, Some(&user), None), Priority::Normal);
+    // The user's own ceiling replaces the default without a team, and limits the team's.
+    user.spec.priority_ceiling = Some(Priority::Low);
+    assert_eq!(effective_priority(&server, Some(&user), Some(&team)), Priority::Low);
+    user.spec.priority_ceiling = Some(Priority::High);
+    assert_eq!(effective_priority(&server, Some(&user), None), Priority::High);
+    team.spec.priority.ceiling = Priority::Normal;
+    assert_eq!(effective_priority(&server, Some(&user), Some(&team)), Priority::Normal);
 }

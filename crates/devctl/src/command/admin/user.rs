@@ -1,104 +1,183 @@
 //! `devctl admin user`.
 
-use std::io::Write as _;
+use std::path::PathBuf;
 
-use jiff::Timestamp;
+use clap::{Args, Subcommand, ValueEnum};
+use odc_api::duration::Duration;
+use odc_api::name::{FlavorName, UserName};
 use serde_json::{Map, Value, json};
 
-use super::{of_flavors, print, put, quota, ready, remove, text};
-use crate::app::App;
-use crate::args::{AdminUser, Ceiling, NewUser, Role};
-use crate::backend::{Kind, Login};
-use crate::failure::{Failure, Result};
-use crate::output::time::{clock, left};
+use super::{QuotaArgs, create_or_update, delete, format_flavor_quota, format_ready, join_strings, print, quota, text};
+use crate::cli::shared::DryRunArgs;
+use crate::cli::value::PriorityCeilingArg;
+use crate::client::{ObjectKind, UserKubeconfig};
+use crate::clock;
+use crate::context::ClusterContext;
+use crate::error::{Error, Result};
+use crate::fs;
+use crate::output::duration::{format_clock, format_until_expiry};
 use crate::output::{Column, Table};
-use crate::reserve::{key_file, priority};
+use crate::request::{priority, read_public_key};
 
-pub(super) async fn run(app: &App, verb: AdminUser) -> Result<()> {
-    match verb {
-        AdminUser::Create(args) => put(app, Kind::User, args.name.as_str(), spec(&args)?, args.trial.dry_run).await,
-        AdminUser::List => {
-            let users = app.backend.objects(Kind::User).await?;
-            print(app, &users, || table(&users), "There are no users. devctl admin user create NAME makes one.")
+#[derive(Subcommand, Debug)]
+pub enum UserCommand {
+    /// Create a user, or change the given fields of an existing one
+    #[command(visible_alias = "set")]
+    Create(Box<UserArgs>),
+    /// List the users
+    #[command(visible_alias = "ls")]
+    List,
+    /// Delete a user and their servers; PVCs and disks are kept
+    #[command(visible_alias = "rm")]
+    Delete {
+        /// Name of the user
+        name: UserName,
+        #[command(flatten)]
+        dry_run: DryRunArgs,
+    },
+    /// Create a kubeconfig for a user
+    Kubeconfig {
+        /// Name of the user
+        name: UserName,
+        /// Validity of the token
+        #[arg(long, value_name = "DURATION", default_value = "24h")]
+        duration: Duration,
+        /// Write to this file with mode 0600 instead of standard output
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct UserArgs {
+    /// Name of the user
+    pub name: UserName,
+    /// Display name
+    #[arg(long, value_name = "TEXT")]
+    pub display: Option<String>,
+    /// Public key for all servers of the user, replacing the existing keys; may be repeated
+    #[arg(long = "ssh-public-key-file", alias = "key", value_name = "FILE")]
+    pub keys: Vec<PathBuf>,
+    /// GitHub login (reserved; has no effect yet)
+    #[arg(long, value_name = "NAME")]
+    pub github: Option<String>,
+    /// Role (reserved; has no effect yet)
+    #[arg(long)]
+    pub role: Option<RoleArg>,
+    /// Default flavor
+    #[arg(long, value_name = "NAME")]
+    pub default_flavor: Option<FlavorName>,
+    /// Default image
+    #[arg(long, value_name = "REF")]
+    pub default_image: Option<String>,
+    /// Fair-share weight relative to other members of the team
+    #[arg(long, value_name = "N")]
+    pub weight: Option<u32>,
+    /// Highest priority the user may request; `none` for the ceiling of the team
+    #[arg(long, value_name = "PRIORITY")]
+    pub priority_ceiling: Option<PriorityCeilingArg>,
+    #[command(flatten)]
+    pub quota: QuotaArgs,
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleArg {
+    User,
+    Admin,
+    Auditor,
+}
+
+impl RoleArg {
+    /// Returns the value in the API.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "User",
+            Self::Admin => "Admin",
+            Self::Auditor => "Auditor",
         }
-        AdminUser::Delete { name, trial } => {
-            let consequence = "Rights and servers go; claims and disks stay.";
-            remove(app, Kind::User, name.as_str(), trial.dry_run, consequence).await
+    }
+}
+
+pub(super) async fn run(ctx: &ClusterContext, command: UserCommand) -> Result<()> {
+    match command {
+        UserCommand::Create(args) => {
+            create_or_update(ctx, ObjectKind::User, args.name.as_str(), spec(&args)?, args.dry_run.dry_run).await
         }
-        AdminUser::Kubeconfig { name, duration, file } => {
-            let Login { kubeconfig, until } = app.backend.kubeconfig(name.as_str(), duration.into()).await?;
+        UserCommand::List => {
+            let users = ctx.client.objects(ObjectKind::User).await?;
+            let empty = "No users found. Run `devctl admin user create NAME` to create one.";
+            print(ctx, &users, || table(&users), empty)
+        }
+        UserCommand::Delete { name, dry_run } => {
+            let consequence = "Their servers will be deleted; PVCs and disks are kept.";
+            delete(ctx, ObjectKind::User, name.as_str(), dry_run.dry_run, consequence).await
+        }
+        UserCommand::Kubeconfig { name, duration, file } => {
+            let UserKubeconfig { kubeconfig, expires_at } =
+                ctx.client.user_kubeconfig(name.as_str(), duration.into()).await?;
             match &file {
-                None => app.out.print(&kubeconfig)?,
-                Some(path) => write_private(path, &kubeconfig)?,
+                None => ctx.out.print(&kubeconfig)?,
+                Some(path) => fs::write_private(path, kubeconfig.as_bytes()).map_err(|error| {
+                    Error::failed(format!("could not write {}: {error}", path.display()))
+                        .with_hint("choose another file with `--file`")
+                })?,
             }
-            let it = file.as_ref().map_or_else(|| "It".to_owned(), |path| path.display().to_string());
-            let now = Timestamp::now();
-            app.talk.say(format!(
-                "{it} lets {name} in until {} ({}). It holds a secret: give it to nobody else.",
-                clock(until, now),
-                left(until, now)
+            let now = clock::now();
+            ctx.ui.info(format!(
+                "Created a kubeconfig for user {name}, valid until {} ({}). It contains a secret token.",
+                format_clock(expires_at, now),
+                format_until_expiry(expires_at, now)
             ));
             Ok(())
         }
     }
 }
 
-fn spec(args: &NewUser) -> Result<Map<String, Value>> {
-    let mut spec = Map::new();
-    let mut put = |name: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            spec.insert(name.to_owned(), value);
-        }
-    };
-    put("displayName", args.display.as_ref().map(|text| json!(text)));
-    put("github", args.github.as_ref().map(|name| json!(name)));
-    put("role", args.role.map(|role| json!(role_word(role))));
-    let keys = args.keys.iter().map(|path| key_file(path)).collect::<Result<Vec<_>>>()?;
-    put("keys", (!keys.is_empty()).then(|| json!(keys)));
+fn spec(args: &UserArgs) -> Result<Map<String, Value>> {
+    let keys = args.keys.iter().map(|path| read_public_key(path)).collect::<Result<Vec<_>>>()?;
     let mut defaults = Map::new();
     defaults.extend(args.default_flavor.as_ref().map(|flavor| ("flavor".to_owned(), json!(flavor))));
     defaults.extend(args.default_image.as_ref().map(|image| ("image".to_owned(), json!(image))));
-    put("defaults", (!defaults.is_empty()).then_some(Value::Object(defaults)));
-    put("weight", args.weight.map(|weight| json!(weight)));
-    put("priorityCeiling", args.priority_ceiling.map(|Ceiling(most)| json!(most.map(priority))));
+    let ceiling = args.priority_ceiling.map(|PriorityCeilingArg(ceiling)| json!(ceiling.map(priority)));
     let quota = quota(&args.quota)?;
-    put("quota", (!quota.is_empty()).then_some(Value::Object(quota)));
-    Ok(spec)
-}
-
-const fn role_word(role: Role) -> &'static str {
-    match role {
-        Role::User => "User",
-        Role::Admin => "Admin",
-        Role::Auditor => "Auditor",
-    }
+    let fields = [
+        ("displayName", args.display.as_ref().map(|text| json!(text))),
+        ("github", args.github.as_ref().map(|name| json!(name))),
+        ("role", args.role.map(|role| json!(role.as_str()))),
+        ("keys", (!keys.is_empty()).then(|| json!(keys))),
+        ("defaults", (!defaults.is_empty()).then_some(Value::Object(defaults))),
+        ("weight", args.weight.map(|weight| json!(weight))),
+        ("priorityCeiling", ceiling),
+        ("quota", (!quota.is_empty()).then_some(Value::Object(quota))),
+    ];
+    Ok(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
 }
 
 fn table(users: &[Value]) -> Table {
     let mut table = Table::new([
         Column::new("NAME"),
         Column::new("ROLE"),
-        Column::new("NAMESPACE").spare(3),
-        Column::new("TEAMS").spare(4),
-        Column::new("DEVICES").spare(5),
-        Column::new("READY").spare(1).elastic(),
-        Column::new("OF FLAVORS").wide(),
+        Column::new("NAMESPACE").drop_priority(3),
+        Column::new("TEAMS").drop_priority(4),
+        Column::new("DEVICES").drop_priority(5),
+        Column::new("READY").drop_priority(1).truncate(),
+        Column::new("FLAVOR QUOTA").wide(),
         Column::new("WEIGHT").wide(),
-        Column::new("UP TO").wide(),
-        Column::new("DISPLAY").wide(),
+        Column::new("MAX PRIORITY").wide(),
+        Column::new("DISPLAY NAME").wide(),
         Column::new("GITHUB").wide(),
     ]);
     for user in users {
-        let teams = user.pointer("/status/teams").and_then(Value::as_array).into_iter().flatten();
-        let teams: Vec<&str> = teams.filter_map(Value::as_str).collect();
         table.row([
             text(user, "/metadata/name").into(),
             text(user, "/spec/role").into(),
             text(user, "/status/namespace").into(),
-            teams.join(",").into(),
+            join_strings(user, "/status/teams").into(),
             text(user, "/spec/quota/devices").into(),
-            ready(user).into(),
-            of_flavors(user).into(),
+            format_ready(user).into(),
+            format_flavor_quota(user).into(),
             text(user, "/spec/weight").into(),
             text(user, "/spec/priorityCeiling").into(),
             text(user, "/spec/displayName").into(),
@@ -106,19 +185,4 @@ fn table(users: &[Value]) -> Table {
         ]);
     }
     table
-}
-
-/// A token is for one person's eyes.
-fn write_private(path: &std::path::Path, content: &str) -> Result<()> {
-    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-    let written = (|| {
-        let mut file = std::fs::File::options().create(true).write(true).truncate(true).mode(0o600).open(path)?;
-        // One that was there before keeps its mode otherwise.
-        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-        file.write_all(content.as_bytes())
-    })();
-    written.map_err(|error| {
-        Failure::failed(format!("{} cannot be written: {error}", path.display()))
-            .advise("Name another file with --file.")
-    })
 }

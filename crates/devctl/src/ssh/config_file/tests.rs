@@ -2,23 +2,23 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn places() -> Places {
-    Places::of(Path::new("/home/ada"))
+fn paths() -> SshPaths {
+    SshPaths::new(Path::new("/home/ada"))
 }
 
-const LINE: &str = "Include /home/ada/.ssh/odc/config\n";
+const INCLUDE: &str = "Include /home/ada/.ssh/odc/config\n";
 
 #[test]
-fn the_line_comes_first_and_goes_again() {
+fn include_is_added_first_and_removed() {
     let text = b"Host *\n  User ada\n\xff not UTF-8\r\n\tno newline at the end";
-    let with = with_include(text, &places());
-    assert_eq!(with, [LINE.as_bytes(), text].concat());
-    assert_eq!(with_include(&with, &places()), with, "a second time changes nothing");
-    assert_eq!(without_include(&with, &places()), text);
+    let with = with_include(text, &paths());
+    assert_eq!(with, [INCLUDE.as_bytes(), text].concat());
+    assert_eq!(with_include(&with, &paths()), with, "idempotent");
+    assert_eq!(without_include(&with, &paths()), text);
 }
 
 #[test]
-fn a_line_in_other_words_is_found() {
+fn include_in_other_notation_is_recognized() {
     for line in [
         "include ~/.ssh/odc/config",
         "  Include \"/home/ada/.ssh/odc/config\"",
@@ -26,117 +26,126 @@ fn a_line_in_other_words_is_found() {
         "Include = odc/config",
     ] {
         let text = format!("# mine\n{line}\nHost x\n");
-        assert_eq!(with_include(text.as_bytes(), &places()), text.as_bytes(), "{line}");
-        assert_eq!(without_include(text.as_bytes(), &places()), b"# mine\nHost x\n", "{line}");
+        assert_eq!(with_include(text.as_bytes(), &paths()), text.as_bytes(), "{line}");
+        assert_eq!(without_include(text.as_bytes(), &paths()), b"# mine\nHost x\n", "{line}");
     }
 }
 
 #[test]
-fn a_line_that_does_not_count_is_moved() {
+fn include_after_host_is_moved_first() {
     let text = b"Host x\n  User y\nInclude odc/config\nHost z\n";
-    let with = with_include(text, &places());
-    assert_eq!(with, [LINE.as_bytes(), b"Host x\n  User y\nHost z\n"].concat());
+    let with = with_include(text, &paths());
+    assert_eq!(with, [INCLUDE.as_bytes(), b"Host x\n  User y\nHost z\n"].concat());
 }
 
 #[test]
-fn other_includes_are_not_ours() {
+fn other_includes_are_kept() {
     let text = b"Include ~/.orbstack/ssh/config\nInclude odc/config other\n# Include odc/config\n";
-    assert_eq!(without_include(text, &places()), text);
-    assert_eq!(with_include(text, &places()), [LINE.as_bytes(), text].concat());
+    assert_eq!(without_include(text, &paths()), text);
+    assert_eq!(with_include(text, &paths()), [INCLUDE.as_bytes(), text].concat());
 }
 
 proptest! {
     #[test]
-    fn the_rest_stays_byte_for_byte(text in prop::collection::vec(any::<u8>(), 0..200)) {
-        let with = with_include(&text, &places());
-        prop_assert_eq!(without_include(&with, &places()), text);
+    fn rest_of_the_file_is_preserved(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        let with = with_include(&text, &paths());
+        prop_assert_eq!(without_include(&with, &paths()), text);
     }
 
     #[test]
-    fn so_do_files_that_look_like_ours(text in "((Host|Match|Include|User|#)[ =](x|odc/conf|all)?\r?\n){0,6}") {
-        let with = with_include(text.as_bytes(), &places());
-        prop_assert_eq!(without_include(&with, &places()), text.as_bytes());
+    fn files_with_similar_lines_are_preserved(text in "((Host|Match|Include|User|#)[ =](x|odc/conf|all)?\r?\n){0,6}") {
+        let with = with_include(text.as_bytes(), &paths());
+        prop_assert_eq!(without_include(&with, &paths()), text.as_bytes());
     }
 }
 
-/// OpenSSH's own reading of what we write.
 #[test]
-fn openssh_reads_it_as_meant() {
+fn openssh_parses_the_installed_config() {
     let home = tempfile::Builder::new().prefix("a home ").tempdir().unwrap();
-    let places = Places::of(home.path());
-    std::fs::create_dir_all(places.ssh()).unwrap();
-    std::fs::write(places.config(), "Host *\n  User ada\n").unwrap();
-    let route = Route {
+    let paths = SshPaths::new(home.path());
+    std::fs::create_dir_all(paths.ssh()).unwrap();
+    std::fs::write(paths.user_config(), "Host *\n  User ada\n").unwrap();
+    let options = SshOptions {
         kubeconfigs: None,
         devctl: "/opt/100% dev/devctl".into(),
         arguments: vec!["--context".into(), "it's".into()],
         identities: vec![home.path().join("key")],
-        places: places.clone(),
+        paths: paths.clone(),
         forward_agent: true,
     };
-    for change in install(&places, &route).unwrap() {
+    for change in install(&paths, &options).unwrap() {
         assert!(change.is_needed());
         apply(&change).unwrap();
     }
-    assert!(install(&places, &route).unwrap().iter().all(|change| !change.is_needed()));
+    assert!(install(&paths, &options).unwrap().iter().all(|change| !change.is_needed()));
 
-    let output = std::process::Command::new("ssh").arg("-F").arg(places.config()).args(["-G", "box.odc"]).output();
+    let output = std::process::Command::new("ssh").arg("-F").arg(paths.user_config()).args(["-G", "box.odc"]).output();
     let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    let has = |line: String| assert!(said.lines().any(|said| said == line), "{line}\n{said}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let has = |line: String| assert!(text.lines().any(|known| known == line), "{line}\n{text}");
     has("user ada".into());
-    has(r"proxycommand '/opt/100%% dev/devctl' --context 'it'\''s' ssh --stdio '%n'".into());
-    has(format!("userknownhostsfile {}", places.known_hosts().display()));
+    has(r#"proxycommand '/opt/100%% dev/devctl' --context "it's" ssh --stdio '%n'"#.into());
+    has(format!("userknownhostsfile {}", paths.known_hosts().display()));
     has("stricthostkeychecking true".into());
     has("forwardagent yes".into());
     has("controlmaster auto".into());
     has(format!("identityfile {}", home.path().join("key").display()));
-    let other = std::process::Command::new("ssh").arg("-F").arg(places.config()).args(["-G", "elsewhere"]).output();
+    let other = std::process::Command::new("ssh").arg("-F").arg(paths.user_config()).args(["-G", "elsewhere"]).output();
     assert!(!String::from_utf8_lossy(&other.unwrap().stdout).contains("proxycommand"));
 
-    for change in remove(&places).unwrap().iter().filter(|change| change.is_needed()) {
+    for change in remove(&paths).unwrap().iter().filter(|change| change.is_needed()) {
         apply(change).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(places.config()).unwrap(), "Host *\n  User ada\n");
-    assert_eq!(std::fs::read_dir(places.ours()).unwrap().count(), 0);
+    assert_eq!(std::fs::read_to_string(paths.user_config()).unwrap(), "Host *\n  User ada\n");
+    assert_eq!(std::fs::read_dir(paths.dir()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_file_that_was_not_there_goes_again() {
+fn created_user_config_is_deleted_on_remove() {
     let home = tempfile::tempdir().unwrap();
-    let places = Places::of(home.path());
-    let route = Route {
+    let paths = SshPaths::new(home.path());
+    let options = SshOptions {
         kubeconfigs: None,
         devctl: "devctl".into(),
         arguments: vec![],
         identities: vec![],
-        places: places.clone(),
+        paths: paths.clone(),
         forward_agent: false,
     };
-    for change in install(&places, &route).unwrap() {
+    for change in install(&paths, &options).unwrap() {
         apply(&change).unwrap();
     }
-    for change in remove(&places).unwrap().iter().filter(|change| change.is_needed()) {
+    for change in remove(&paths).unwrap().iter().filter(|change| change.is_needed()) {
         apply(change).unwrap();
     }
-    assert!(!places.config().exists());
-    assert!(remove(&places).unwrap().iter().all(|change| !change.is_needed()));
+    assert!(!paths.user_config().exists());
+    assert!(remove(&paths).unwrap().iter().all(|change| !change.is_needed()));
 }
 
 #[test]
-fn a_key_made_later_is_offered_too() {
+fn new_key_is_added_to_the_installed_config() {
     let home = tempfile::tempdir().unwrap();
-    let places = Places::of(home.path());
-    assert!(
-        !with_key(&places, &places.key()).unwrap().is_needed(),
-        "whoever has not asked for the file does not get it"
-    );
-    std::fs::create_dir_all(places.ours()).unwrap();
-    std::fs::write(places.our_config(), "Host *.odc\n  User ada\n").unwrap();
-    let change = with_key(&places, &places.key()).unwrap();
+    let paths = SshPaths::new(home.path());
+    assert!(!with_key(&paths, &paths.key()).unwrap().is_needed(), "not installed");
+    std::fs::create_dir_all(paths.dir()).unwrap();
+    std::fs::write(paths.config(), "Host *.odc\n  User ada\n").unwrap();
+    let change = with_key(&paths, &paths.key()).unwrap();
     assert!(change.is_needed());
     apply(&change).unwrap();
-    let text = std::fs::read_to_string(places.our_config()).unwrap();
-    assert_eq!(text, format!("Host *.odc\n  User ada\n  IdentityFile {}\n", places.key().display()));
-    assert!(!with_key(&places, &places.key()).unwrap().is_needed(), "once is enough");
+    let text = std::fs::read_to_string(paths.config()).unwrap();
+    assert_eq!(text, format!("Host *.odc\n  User ada\n  IdentityFile {}\n", paths.key().display()));
+    assert!(!with_key(&paths, &paths.key()).unwrap().is_needed(), "idempotent");
+}
+
+#[test]
+fn diff_shows_changes_with_context() {
+    let diff = |before: &[u8], after: Option<&[u8]>| {
+        Change { path: "config".into(), before: before.to_vec(), after: after.map(<[u8]>::to_vec) }.diff()
+    };
+    assert_eq!(
+        diff(b"a\nb\nc\nd\n", Some(b"a\nb\nc\nnew\nd\n")),
+        "--- config\n+++ config\n@@ -2,3 +2,4 @@\n b\n c\n+new\n d\n"
+    );
+    assert_eq!(diff(b"", Some(b"x\n")), "--- /dev/null\n+++ config\n@@ -0,0 +1 @@\n+x\n");
+    assert_eq!(diff(b"x\n", None), "--- config\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n");
 }

@@ -1,49 +1,43 @@
-//! Crash points: the operator dies, or loses the answer, after each of its writes in turn, and always arrives where it
-//! would have arrived.
+//! Crash points: the operator is killed, or loses the response, after each of its writes in turn, and converges.
 //!
-//! A run without faults names the writes of a scenario; nobody lists them by hand. Then the scenario is run once for each
-//! of them and each fault, and its end is compared with the end of the run without faults: the objects, and how often
-//! each was created and deleted.
+//! A run without faults gives the writes of a scenario. Then the scenario runs once for each write and fault, and its outcome
+//! is compared with that of the run without faults: the objects, and the number of creations and deletions.
 
 use anyhow::Context as _;
 use kube::api::DeleteParams;
-use odc_api::v1alpha1::Phase;
 use odc_tests::apifault::Action;
 use serde_json::json;
 
-use super::rig::{Ending, Rig, Scenario};
-use super::stage::with_stage;
+use super::fault_harness::{FaultHarness, Outcome, Scenario};
+use super::fixture::with_fixture;
 
-/// So often a run is tried in which the write that is to be the last one did not come.
+/// Attempts of a run whose last write may be omitted.
 const ATTEMPTS: usize = 3;
 
-async fn converges(scenario: Scenario) -> anyhow::Result<()> {
-    with_stage(async |stage| {
-        let mut rig = Rig::start(stage).await?;
-        let (writes, reference) = rig.reference(scenario).await.with_context(|| rig.operator.words())?;
-        let least = scenario.least_writes();
-        anyhow::ensure!(
-            writes >= least,
-            "{scenario:?} took {writes} writes, and cannot have done it with less than {least}"
-        );
+async fn check_crash_points(scenario: Scenario) -> anyhow::Result<()> {
+    with_fixture(async |fixture| {
+        let mut harness = FaultHarness::start(fixture).await?;
+        let (writes, reference) = harness.run_reference(scenario).await.with_context(|| harness.operator.log_tail())?;
+        let min_writes = scenario.min_writes();
+        anyhow::ensure!(writes >= min_writes, "{scenario:?} took {writes} writes, expected at least {min_writes}");
         if matches!(scenario, Scenario::LoseNode) {
-            stage.servers.delete("ref", &DeleteParams::default()).await?;
+            fixture.servers.delete("ref", &DeleteParams::default()).await?;
         }
-        for (word, action) in [("kill", Action::Kill), ("lost", Action::HangUp)] {
+        for (label, action) in [("kill", Action::Kill), ("lost", Action::HangUp)] {
             for k in 1..=writes {
-                let told = format!("{scenario:?}, {word} after write {k} of {writes}");
+                let case = format!("{scenario:?}, {label} after write {k} of {writes}");
                 let mut fired = false;
                 for attempt in 1..=ATTEMPTS {
-                    let name = format!("{word}{attempt}-{k:02}");
-                    fired = cut_off(&mut rig, scenario, &name, k, &action, &reference)
+                    let name = format!("{label}{attempt}-{k:02}");
+                    fired = check_crash_point(&mut harness, scenario, &name, k, &action, &reference)
                         .await
-                        .with_context(|| told.clone())?;
+                        .with_context(|| case.clone())?;
                     if fired {
                         break;
                     }
                 }
-                // One phase may have lasted long enough to be written in the run without faults only.
-                anyhow::ensure!(fired || k == writes, "{told}: it did not come to that write in {ATTEMPTS} runs");
+                // The run without faults may have written a transition that was faster in the other runs.
+                anyhow::ensure!(fired || k == writes, "{case}: the write did not occur in {ATTEMPTS} runs");
             }
         }
         Ok(())
@@ -51,24 +45,25 @@ async fn converges(scenario: Scenario) -> anyhow::Result<()> {
     .await
 }
 
-/// One run with a fault. Tells whether it met anything; it ends the same either way.
-async fn cut_off(
-    rig: &mut Rig<'_>,
+/// Runs a scenario with a fault and checks its outcome. Reports whether the fault has fired.
+async fn check_crash_point(
+    harness: &mut FaultHarness<'_>,
     scenario: Scenario,
     name: &str,
     k: usize,
     action: &Action,
-    reference: &Ending,
+    reference: &Outcome,
 ) -> anyhow::Result<bool> {
-    let stage = rig.stage;
+    let fixture = harness.fixture;
     if matches!(scenario, Scenario::LoseNode) {
         for node in ["node-1", "node-2"] {
-            stage.plane.revive_node(node).await?;
+            fixture.plane.recover_node(node).await?;
         }
     }
-    let run = rig.with_fault(scenario, name, k, action.clone()).await.with_context(|| rig.operator.words())?;
-    anyhow::ensure!(run.ending == *reference, "came to\n{:#?}\ninstead of\n{reference:#?}", run.ending);
-    stage.servers.delete(name, &DeleteParams::default()).await.map(drop).or_else(|error| match error {
+    let run =
+        harness.run_with_crash(scenario, name, k, action.clone()).await.with_context(|| harness.operator.log_tail())?;
+    run.assert_converges(reference)?;
+    fixture.servers.delete(name, &DeleteParams::default()).await.map(drop).or_else(|error| match error {
         kube::Error::Api(status) if status.code == 404 => Ok(()),
         error => Err(error),
     })?;
@@ -76,47 +71,47 @@ async fn cut_off(
 }
 
 #[tokio::test]
-async fn a_start_cut_off_anywhere_is_finished() -> anyhow::Result<()> {
-    converges(Scenario::Create).await
+async fn start_converges_after_every_crash_point() -> anyhow::Result<()> {
+    check_crash_points(Scenario::Create).await
 }
 
 #[tokio::test]
-async fn hibernating_cut_off_anywhere_is_finished() -> anyhow::Result<()> {
-    converges(Scenario::Hibernate).await
+async fn hibernation_converges_after_every_crash_point() -> anyhow::Result<()> {
+    check_crash_points(Scenario::Hibernate).await
 }
 
 #[tokio::test]
-async fn waking_cut_off_anywhere_is_finished() -> anyhow::Result<()> {
-    converges(Scenario::Wake).await
+async fn wake_converges_after_every_crash_point() -> anyhow::Result<()> {
+    check_crash_points(Scenario::Wake).await
 }
 
 #[tokio::test]
-async fn an_expiry_cut_off_anywhere_is_finished() -> anyhow::Result<()> {
-    converges(Scenario::Expire).await
+async fn expiry_converges_after_every_crash_point() -> anyhow::Result<()> {
+    check_crash_points(Scenario::Expire).await
 }
 
 #[tokio::test]
-async fn a_deletion_needs_no_write_to_be_finished() -> anyhow::Result<()> {
-    with_stage(async |stage| {
-        let mut rig = Rig::start(stage).await?;
-        let (writes, reference) = rig.reference(Scenario::Delete).await.with_context(|| rig.operator.words())?;
-        // So there is nothing to be cut off after, and it comes to the same without anybody.
+async fn deletion_needs_no_write_of_the_operator() -> anyhow::Result<()> {
+    with_fixture(async |fixture| {
+        let mut harness = FaultHarness::start(fixture).await?;
+        let (writes, reference) =
+            harness.run_reference(Scenario::Delete).await.with_context(|| harness.operator.log_tail())?;
+        // There is no crash point. The outcome is the same if no operator runs during the deletion.
         assert_eq!(writes, 0);
-        for word in ["before", "meanwhile"] {
-            rig.prepare(Scenario::Delete, word).await?;
-            let since = rig.proxy.trace().len();
-            if word == "before" {
-                rig.operator.kill().await?;
+        for name in ["without-operator", "with-operator"] {
+            harness.prepare(Scenario::Delete, name).await?;
+            let since = harness.proxy.trace().len();
+            if name == "without-operator" {
+                harness.operator.kill().await?;
             }
-            Scenario::Delete.act(stage, word).await?;
-            rig.restart().await?;
-            Scenario::Delete.until_done(stage, word).await?;
-            assert_eq!(rig.ending(word, since).await?, reference);
+            Scenario::Delete.perform(fixture, name).await?;
+            harness.restart().await?;
+            Scenario::Delete.wait_done(fixture, name).await?;
+            assert_eq!(harness.outcome(name, since).await?, reference, "{name}");
         }
-        // What it held is free for the next.
+        // Its devices are free.
         for name in ["first", "second"] {
-            stage.create(name, json!({"flavor": "gpu", "count": 8})).await?;
-            stage.until_phase(name, Phase::Running).await?;
+            fixture.create_running(name, json!({"flavor": "gpu", "count": 8})).await?;
         }
         Ok(())
     })
@@ -128,22 +123,22 @@ mod full {
     use super::*;
 
     #[tokio::test]
-    async fn the_start_of_a_gang_cut_off_anywhere_is_finished() -> anyhow::Result<()> {
-        converges(Scenario::CreateGang).await
+    async fn gang_start_converges_after_every_crash_point() -> anyhow::Result<()> {
+        check_crash_points(Scenario::CreateGang).await
     }
 
     #[tokio::test]
-    async fn an_extension_cut_off_anywhere_is_finished() -> anyhow::Result<()> {
-        converges(Scenario::Extend).await
+    async fn extension_converges_after_every_crash_point() -> anyhow::Result<()> {
+        check_crash_points(Scenario::Extend).await
     }
 
     #[tokio::test]
-    async fn an_end_cut_off_anywhere_is_finished() -> anyhow::Result<()> {
-        converges(Scenario::End).await
+    async fn end_converges_after_every_crash_point() -> anyhow::Result<()> {
+        check_crash_points(Scenario::End).await
     }
 
     #[tokio::test]
-    async fn a_move_from_a_lost_node_cut_off_anywhere_is_finished() -> anyhow::Result<()> {
-        converges(Scenario::LoseNode).await
+    async fn move_from_a_lost_node_converges_after_every_crash_point() -> anyhow::Result<()> {
+        check_crash_points(Scenario::LoseNode).await
     }
 }

@@ -1,4 +1,4 @@
-//! How to get into a server.
+//! Access information of a server.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,24 @@ use crate::text::Text;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerAccess {
-    /// The host to connect to with SSH.
+    /// SSH host name. Reserved; not implemented yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Text<253>>,
 
-    /// The SSH port on that host.
+    /// SSH port. Reserved; not implemented yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,
 
-    /// The server's own SSH public key, the same for its whole life. Check it when you connect.
+    /// SSH host key of the server. It does not change during the lifetime of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<Text<512>>,
 
-    /// Where Jupyter Lab is served.
+    /// URL of Jupyter Lab. Reserved; not implemented yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jupyter_url: Option<Text<2048>>,
 
-    /// Links that open the server in an editor.
+    /// Links that open the server in an editor. Reserved; not implemented yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<Box<Links>>,
 }
@@ -33,15 +33,15 @@ pub struct ServerAccess {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Links {
-    /// Opens it in VS Code.
+    /// Link for VS Code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vscode: Option<Text<2048>>,
 
-    /// Opens it in Cursor.
+    /// Link for Cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Text<2048>>,
 
-    /// Opens it in JetBrains Gateway.
+    /// Link for JetBrains Gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jetbrains: Option<Text<2048>>,
 }

@@ -1,154 +1,153 @@
-//! What the queue decided about a server.
+//! The admission of a server.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::v1alpha1::condition::{self, Sentence};
-use crate::word::Word;
+use crate::open_enum::OpenEnum;
+use crate::v1alpha1::condition;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.run >= oldSelf.run")
-    .message("a later run was already granted; decide again from the stored state"))]
+    .message("run must not decrease; the admission is based on a stale version"))]
 pub struct Admission {
-    /// Counts the grants; 0 before the first. A pod belongs to the server only if it carries this number.
+    /// Number of admissions; 0 before the first. Pods carry the run for which they were created.
     #[schemars(range(min = 0))]
     pub run: i64,
 
-    /// The number of the leader that decided last. It never goes down.
+    /// Epoch of the leader that wrote the admission. It never decreases.
     #[schemars(range(min = 0))]
     pub epoch: i64,
 
-    /// The nodes granted, in the order of the pods; empty while the server waits.
+    /// Assigned nodes, in the order of the pods. Empty while the server is pending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub nodes: Vec<String>,
 
-    /// Why these nodes and no others: Fullest, WholeNode, DeviceNode or TightestGroup.
+    /// Placement strategy that selected the nodes: BestFit, EmptyNode, DeviceNode or SmallestDomain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
 
-    /// It started before others that come before it in the queue, and delays none of them.
+    /// Whether the server was backfilled: admitted ahead of its queue position without delaying other servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backfilled: Option<bool>,
 
-    /// Part of what it has is lent by other teams: it can be asked back for that, also if it is no longer preemptible.
+    /// Whether the server borrows quota. It can be preempted to reclaim the quota, even if it is no longer preemptible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub borrowed: Option<bool>,
 
-    /// When the devices were granted.
+    /// Time of the admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub granted_at: Option<Time>,
+    pub admitted_at: Option<Time>,
 
-    /// Since when the place in the queue counts. It is kept when the server goes back to the queue.
+    /// Time that determines the queue position. It is kept when the server returns to the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<Time>,
 
-    /// The place in the queue of its flavor, 1 for the first; absent when the server does not wait.
+    /// Position in the queue of the flavor, starting with 1. Unset while the server is not pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub position: Option<i64>,
 
-    /// When the server is expected to start.
+    /// Estimated start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eta: Option<Eta>,
 
-    /// What was said first about the start. How well such promises are kept is counted from it.
+    /// First start estimate. The accuracy of estimates is measured against it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promise: Option<Box<StartPromise>>,
+    pub first_estimate: Option<Box<StartEstimate>>,
 
-    /// Where and when the server is to start at the latest, as far as the queue has planned. A new leader goes on from it.
+    /// Reserved nodes and latest start, if planned. A new leader continues from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub planned: Option<PlannedStart>,
+    pub planned_start: Option<PlannedStart>,
 
-    /// The booked time that is promised: nodes are kept free for it. Asking for another time or for longer ends it.
+    /// Confirmed booking, for which nodes are reserved. It ends if notBefore changes or the lifetime is raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub booking: Option<Booking>,
 
-    /// When the server begins to stop because somebody with a better right needs its place; the message says by which
-    /// right. It goes back to the queue then, in its old place.
+    /// Time at which the server is preempted; see message. It then returns to its previous queue position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gives_way_at: Option<Time>,
+    pub preempt_at: Option<Time>,
 
-    /// How often it had to give way. It never goes down.
+    /// Number of preemptions. It never decreases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub preemptions: Option<u32>,
 
-    /// Why the server waits or has to give way, in one word; the reasons are those of the condition Admitted.
+    /// Reason why the server is pending or preempted. The reasons are those of the condition Admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
-    pub reason: Option<Word<condition::Reason>>,
+    pub reason: Option<OpenEnum<condition::Reason>>,
 
-    /// What exactly is missing, in one sentence.
+    /// Human-readable details of the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<Sentence>,
+    pub message: Option<condition::Message>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Eta {
-    /// Half of such waits end before this time.
+    /// Estimated start with a probability of 50 %.
     pub p50: Time,
 
-    /// Nine of ten such waits end before this time.
+    /// Estimated start with a probability of 90 %.
     pub p90: Time,
 }
 
-/// Where and when a server is to start.
+/// A planned start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedStart {
-    /// When at the latest.
+    /// Latest start.
     pub at: Time,
 
-    /// The nodes kept for it from then on.
+    /// Nodes that are reserved from then on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub nodes: Vec<String>,
 }
 
-/// A time that is promised.
+/// A confirmed booking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Booking {
-    /// When the server may start.
+    /// Start of the booking.
     pub from: Time,
 
-    /// When its nodes are free again, its start and its stop included.
+    /// End of the booking, including the time to start and stop the server.
     pub until: Time,
 }
 
-/// Why a server was put where it is.
+/// The placement strategy that selected the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Placement {
-    /// Of the nodes with room, those with the least of it left.
-    Fullest,
-    /// Nothing smaller had room, so a node that was empty is used.
-    WholeNode,
-    /// Only nodes with devices had room, for a server that needs none.
+    /// The nodes with the least free capacity that fit.
+    BestFit,
+    /// An empty node, because no used node fits.
+    EmptyNode,
+    /// A node with devices for a server without devices, because no other node fits.
     DeviceNode,
-    /// The nodes are all of the smallest group that has enough of them.
-    TightestGroup,
+    /// The nodes of the smallest topology domain that fits.
+    SmallestDomain,
 }
 
-/// A promise as it was given.
+/// A start estimate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct StartPromise {
-    /// When it was given.
+pub struct StartEstimate {
+    /// Time of the estimate.
     pub at: Time,
 
-    /// The start that was expected, before experience was asked.
+    /// Expected start, before calibration.
     pub expected: Time,
 
-    /// Half of such promises are kept.
+    /// Estimated start with a probability of 50 %.
     pub p50: Time,
 
-    /// Nine of ten are.
+    /// Estimated start with a probability of 90 %.
     pub p90: Time,
 }

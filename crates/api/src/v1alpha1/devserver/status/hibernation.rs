@@ -1,4 +1,4 @@
-//! Why a server sleeps.
+//! The hibernation of a server.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hibernation {
-    /// Since when the server sleeps.
+    /// Time of the hibernation.
     pub since: Time,
 
-    /// Who put it to sleep: Idle (nobody used it), User (spec.desired), or Drain (its node had to be emptied).
-    pub by: HibernationCause,
+    /// Cause of the hibernation: Idle (idle timeout) or User (spec.desired). Drain is reserved; not implemented yet.
+    pub cause: HibernationCause,
 
-    /// The value of spec.wake when the server was put to sleep. Any other value wakes it.
+    /// Value of spec.wake at the time of the hibernation. A different value wakes the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    pub wake_seen: Option<String>,
+    pub observed_wake: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,18 +1,18 @@
-//! How long a server may run, after the flavor's limits.
+//! The granted lifetime of a server.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 
-/// The limits are applied once, when the owner asks: another edit of the spec is no new extension, and a change of the
-/// flavor's limits takes nothing away from a server that has its time.
+/// The limits of the flavor are applied when spec.lifetime changes. Other changes of the spec, and later changes of the
+/// limits, do not affect the granted lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedLifetime {
-    /// The spec.lifetime this answers.
-    pub asked: Duration,
+    /// Value of spec.lifetime for which the lifetime was granted.
+    pub requested: Duration,
 
-    /// How long the server may run in all.
+    /// Granted lifetime.
     pub granted: Duration,
 }

@@ -8,32 +8,32 @@ use crate::text::Text;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerPod {
-    /// The pod's name.
+    /// Name of the pod.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// The run it belongs to.
+    /// Run for which the pod was created.
     #[schemars(range(min = 0))]
     pub run: i64,
 
-    /// The node it is on.
+    /// Node of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Text<253>>,
 
-    /// Its address inside the cluster.
+    /// IP address of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<Text<64>>,
 
-    /// Whether it can be used.
+    /// Whether the pod is ready.
     #[serde(default)]
     pub ready: bool,
 
-    /// How many of its processes were killed because memory ran out, since its container started.
+    /// Number of processes killed because of an out-of-memory condition since the container started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub oom_kills: Option<i64>,
 
-    /// Which start of its container that is counted from, as its agent calls it: another one counts from none.
+    /// Identifier of the container start that oomKills refers to, reported by the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container_boot: Option<Text<128>>,
+    pub container_boot_id: Option<Text<128>>,
 }

@@ -1,28 +1,28 @@
-//! What a server went through.
+//! The phase transitions of a server.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::open_enum::OpenEnum;
 use crate::v1alpha1::Phase;
 use crate::v1alpha1::condition;
-use crate::word::Word;
 
-/// How many changes of phase are remembered.
+/// Number of stored phase transitions.
 pub const TIMELINE_LENGTH: usize = 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineEntry {
-    /// The phase the server went into.
+    /// New phase.
     pub phase: Phase,
 
-    /// When.
+    /// Time of the transition.
     pub at: Time,
 
-    /// Why, in one word; the reasons are those of the conditions.
+    /// Reason of the transition. The reasons are those of the conditions.
     #[schemars(length(min = 1, max = 128))]
-    pub reason: Word<condition::Reason>,
+    pub reason: OpenEnum<condition::Reason>,
 }
 
 impl TimelineEntry {

@@ -1,31 +1,35 @@
-//! The manifest, as it is sent.
+//! Pod manifests.
+
+mod pod_security;
 
 use odc_api::v1alpha1::{DevServer, EnvVar, Home, Image, Repository, SecretKey, Setup};
 use serde_json::{Value, json};
 
-use super::super::pod_security::{Level, containers, list, violations};
 use super::super::{AGENT, size};
 use super::*;
+use crate::cluster;
 use crate::devserver::fixtures::{Request, settings, volume};
-use crate::seen;
+use pod_security::{Level, containers, list, violations};
 
-fn place() -> Placement<'static> {
-    Placement { ordinal: 0, run: 3, node: "node-1", user_namespaces: false }
+fn assignment() -> PodAssignment<'static> {
+    PodAssignment { ordinal: 0, run: 3, node: "node-1", user_namespaces: false }
 }
 
-fn built(request: &Request, place: Placement<'_>) -> Value {
-    request.valid(|valid| pod(valid, place, "ssh-ed25519 host", &[], &settings(), &["ssh-ed25519 ca".to_owned()]).body)
+fn build(request: &Request, assignment: PodAssignment<'_>) -> Value {
+    request.valid(|valid| {
+        pod(valid, assignment, "ssh-ed25519 host", &[], &settings(), &["ssh-ed25519 ca".to_owned()]).body
+    })
 }
 
 fn manifest(request: &Request) -> Value {
-    built(request, place())
+    build(request, assignment())
 }
 
 fn main(pod: &Value) -> &Value {
     &pod["spec"]["containers"][0]
 }
 
-/// The value the container gets, as Kubernetes settles it: the last of a name wins.
+/// Returns the value of a variable in the container: the last one of a name wins.
 fn variable<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     list(&main(pod)["env"]).filter(|variable| variable["name"] == name).last()?["value"].as_str()
 }
@@ -34,9 +38,9 @@ fn setting(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.into(), value: Some(value.into()), secret: None }
 }
 
-/// Every kind of request that changes the shape of a pod.
-fn shapes() -> Vec<Request> {
-    let all_in = |server: &mut DevServer| {
+/// Requests that result in structurally different pods.
+fn requests() -> Vec<Request> {
+    let full = |server: &mut DevServer| {
         server.spec.volumes = vec![volume("claim-data", "/data")];
         server.spec.env = vec![setting("A", "1")];
         server.spec.setup = Some(Box::new(Setup {
@@ -49,17 +53,17 @@ fn shapes() -> Vec<Request> {
         server.spec.image = Some(Box::new(image));
     };
     vec![
-        Request::of(DevServer::test()),
-        Request::of(DevServer::test().ephemeral("50Gi")),
-        Request::of(DevServer::test().size("flavor-gpu", 8, 1)),
-        Request::of(DevServer::test().size("flavor-cpu", 0, 1)),
-        Request::of(DevServer::test().size("flavor-gpu", 2, 4).ephemeral("1500M")),
-        Request::test(all_in).flavor(|flavor| {
+        Request::new(DevServer::test()),
+        Request::new(DevServer::test().ephemeral("50Gi")),
+        Request::new(DevServer::test().size("flavor-gpu", 8, 1)),
+        Request::new(DevServer::test().size("flavor-cpu", 0, 1)),
+        Request::new(DevServer::test().size("flavor-gpu", 2, 4).ephemeral("1500M")),
+        Request::test(full).flavor(|flavor| {
             flavor.volumes = vec![volume("claim-sets", "/sets")];
             flavor.runtime_class = Some("gvisor".parse().unwrap());
             flavor.pull_secret = Some("pull-all".parse().unwrap());
         }),
-        Request::of(DevServer::test()).flavor(|flavor| {
+        Request::new(DevServer::test()).flavor(|flavor| {
             flavor.resources.cpu = "50m".parse().unwrap();
             flavor.resources.memory = "20Mi".parse().unwrap();
         }),
@@ -67,12 +71,12 @@ fn shapes() -> Vec<Request> {
 }
 
 #[test]
-fn every_pod_keeps_the_level_of_its_flavor() {
+fn pod_complies_with_security_level_of_flavor() {
     for (privilege, level) in [(Privilege::Restricted, Level::Restricted), (Privilege::Sudo, Level::Baseline)] {
-        for request in shapes() {
+        for request in requests() {
             let request = request.flavor(|flavor| flavor.privilege = privilege);
             for user_namespaces in [false, true] {
-                let pod = built(&request, Placement { user_namespaces, ..place() });
+                let pod = build(&request, PodAssignment { user_namespaces, ..assignment() });
                 assert_eq!(violations(&pod, level), Vec::<String>::new(), "{pod:#}");
             }
         }
@@ -80,8 +84,8 @@ fn every_pod_keeps_the_level_of_its_flavor() {
 }
 
 #[test]
-fn no_pod_reaches_for_its_node_or_for_the_api() {
-    for request in shapes() {
+fn pod_has_no_access_to_node_or_api() {
+    for request in requests() {
         let pod = manifest(&request);
         let spec = &pod["spec"];
         assert_eq!(
@@ -95,10 +99,10 @@ fn no_pod_reaches_for_its_node_or_for_the_api() {
 }
 
 #[test]
-fn users_of_its_own_are_for_root_on_nodes_that_can() {
+fn user_namespaces_are_used_for_sudo_on_supporting_nodes() {
     let host_users = |privilege, user_namespaces| {
-        let request = Request::of(DevServer::test()).flavor(|flavor| flavor.privilege = privilege);
-        built(&request, Placement { user_namespaces, ..place() })["spec"]["hostUsers"].clone()
+        let request = Request::new(DevServer::test()).flavor(|flavor| flavor.privilege = privilege);
+        build(&request, PodAssignment { user_namespaces, ..assignment() })["spec"]["hostUsers"].clone()
     };
     assert_eq!(host_users(Privilege::Sudo, true), json!(false));
     assert_eq!(host_users(Privilege::Sudo, false), Value::Null);
@@ -106,25 +110,25 @@ fn users_of_its_own_are_for_root_on_nodes_that_can() {
 }
 
 #[test]
-fn the_queue_counts_what_the_kube_scheduler_counts() {
+fn resources_match_kube_scheduler_accounting() {
     for privilege in [Privilege::Restricted, Privilege::Sudo] {
-        for request in shapes() {
+        for request in requests() {
             let request = request.flavor(|flavor| flavor.privilege = privilege);
             let mut pod = manifest(&request);
-            // The API server adds it, and refuses pods that bring their own.
+            // The API server adds the overhead, and rejects pods that set it.
             assert_eq!(pod["spec"]["overhead"], Value::Null);
             if pod["spec"]["runtimeClassName"] == "gvisor" {
                 pod["spec"]["overhead"] = json!({"cpu": "250m", "memory": "128Mi"});
             }
             let pod = serde_json::from_value(pod).unwrap();
-            request.valid(|valid| assert_eq!(seen::Pod::of(&pod).requests, size::each(valid)));
+            request.valid(|valid| assert_eq!(cluster::Pod::from_api(&pod).requests, size::per_node(valid)));
         }
     }
 }
 
 #[test]
-fn requests_are_limits_but_for_space_on_the_node() {
-    let pod = manifest(&Request::of(DevServer::test().size("flavor-gpu", 2, 1).ephemeral("50Gi")));
+fn limits_equal_requests_except_ephemeral_storage() {
+    let pod = manifest(&Request::new(DevServer::test().size("flavor-gpu", 2, 1).ephemeral("50Gi")));
     let resources = &main(&pod)["resources"];
     assert_eq!(resources["limits"], json!({"cpu": "48", "memory": "480Gi", "nvidia.com/gpu": "2"}));
     assert_eq!(
@@ -136,28 +140,31 @@ fn requests_are_limits_but_for_space_on_the_node() {
 }
 
 #[test]
-fn a_pod_is_known_as_ours_when_it_is_read_back() {
-    let mut read: Pod = serde_json::from_value(manifest(&Request::of(DevServer::test()))).unwrap();
+fn created_pod_is_classified_as_current() {
+    let mut read: Pod = serde_json::from_value(manifest(&Request::new(DevServer::test()))).unwrap();
     read.metadata.uid = Some("uid-pod".into());
-    let seen = seen::Pod::of(&read);
-    let details = seen.server.as_ref().unwrap();
-    assert_eq!((details.owner.as_deref(), details.made_for.as_deref()), (Some("uid-server-1"), Some("uid-server-1")));
+    let pod = cluster::Pod::from_api(&read);
+    let details = pod.server.as_ref().unwrap();
+    assert_eq!(
+        (details.owner.as_deref(), details.created_for.as_deref()),
+        (Some("uid-server-1"), Some("uid-server-1"))
+    );
     assert_eq!((details.run, details.host_key.as_deref()), (Some(3), Some("ssh-ed25519 host")));
-    let parts = parts::sort(&[&seen], "server-1", "uid-server-1", 1, Some(3));
-    assert!(parts.current[0].is_some());
+    let pods = pods::classify(&[&pod], "server-1", "uid-server-1", 1, Some(3));
+    assert!(pods.current[0].is_some());
 }
 
 #[test]
-fn the_granted_node_is_the_only_one() {
-    let pod = manifest(&Request::of(DevServer::test()));
+fn pod_is_pinned_to_assigned_node() {
+    let pod = manifest(&Request::new(DevServer::test()));
     let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     let fields = &required["nodeSelectorTerms"][0]["matchFields"][0];
     assert_eq!(fields, &json!({"key": "metadata.name", "operator": "In", "values": ["node-1"]}));
 }
 
 #[test]
-fn a_silent_node_keeps_its_pods() {
-    let request = Request::of(DevServer::test()).flavor(|flavor| {
+fn pod_tolerates_unreachable_node() {
+    let request = Request::new(DevServer::test()).flavor(|flavor| {
         flavor.tolerations = vec![v1alpha1::Toleration {
             key: Some("pool".into()),
             operator: v1alpha1::TolerationOperator::Equal,
@@ -165,27 +172,27 @@ fn a_silent_node_keeps_its_pods() {
             effect: Some(v1alpha1::TolerationEffect::NoSchedule),
         }];
     });
-    let silent = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute"});
+    let tolerated = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute"});
     assert_eq!(
         manifest(&request)["spec"]["tolerations"],
         json!([
             {"key": "pool", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
-            silent("node.kubernetes.io/not-ready"),
-            silent("node.kubernetes.io/unreachable"),
+            tolerated("node.kubernetes.io/not-ready"),
+            tolerated("node.kubernetes.io/unreachable"),
         ])
     );
 }
 
 #[test]
-fn without_devices_none_are_seen() {
-    let cpu = manifest(&Request::of(DevServer::test().size("flavor-cpu", 0, 1)));
+fn server_without_devices_sees_none() {
+    let cpu = manifest(&Request::new(DevServer::test().size("flavor-cpu", 0, 1)));
     assert_eq!(variable(&cpu, "NVIDIA_VISIBLE_DEVICES"), Some("void"));
-    let gpu = manifest(&Request::of(DevServer::test()));
+    let gpu = manifest(&Request::new(DevServer::test()));
     assert_eq!(variable(&gpu, "NVIDIA_VISIBLE_DEVICES"), None);
 }
 
 #[test]
-fn what_is_reserved_is_not_the_owners() {
+fn owner_cannot_override_reserved_variables() {
     let request = Request::test(|server| {
         *server = server.clone().size("flavor-cpu", 0, 1);
         server.spec.env = vec![
@@ -198,18 +205,18 @@ fn what_is_reserved_is_not_the_owners() {
     let pod = manifest(&request);
     assert_eq!(variable(&pod, "NVIDIA_VISIBLE_DEVICES"), Some("void"));
     assert_eq!(variable(&pod, "ODC_OWNER"), Some("ada"));
-    // What is only a good guess, the owner may know better.
+    // Defaults can be overridden.
     assert_eq!(variable(&pod, "OMP_NUM_THREADS"), Some("7"));
     assert_eq!((variable(&pod, "MINE"), variable(&pod, "GOMAXPROCS")), (Some("1"), Some("4")));
     let mut names: Vec<&str> = list(&main(&pod)["env"]).filter_map(|variable| variable["name"].as_str()).collect();
     let all = names.len();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), all, "a variable is there twice");
+    assert_eq!(names.len(), all, "duplicate variables");
 }
 
-/// How Kubernetes reads variables and commands.
-fn expanded(text: &str) -> String {
+/// Expands variables as Kubernetes does.
+fn expand(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
@@ -224,20 +231,20 @@ fn expanded(text: &str) -> String {
 }
 
 #[test]
-fn text_of_others_is_never_read_as_a_variable() {
+fn user_input_is_never_expanded() {
     for text in ["$(HOME)", "$$(HOME)", "a$b", "$$", "100$", "$", "plain"] {
         let mut request = Request::test(|server| server.spec.env = vec![setting("MINE", text)]);
         request.user.as_mut().unwrap().spec.display_name = Some(text.into());
-        let pod = request.valid(|valid| pod(valid, place(), "key", &[text.to_owned()], &settings(), &[]).body);
-        assert_eq!(expanded(variable(&pod, "MINE").unwrap()), text);
-        assert_eq!(expanded(list(&main(&pod)["command"]).last().unwrap().as_str().unwrap()), text);
+        let pod = request.valid(|valid| pod(valid, assignment(), "key", &[text.to_owned()], &settings(), &[]).body);
+        assert_eq!(expand(variable(&pod, "MINE").unwrap()), text);
+        assert_eq!(expand(list(&main(&pod)["command"]).last().unwrap().as_str().unwrap()), text);
         let prepare = &pod["spec"]["initContainers"][1];
-        assert_eq!(expanded(list(&prepare["command"]).last().unwrap().as_str().unwrap()), text);
+        assert_eq!(expand(list(&prepare["command"]).last().unwrap().as_str().unwrap()), text);
     }
 }
 
 #[test]
-fn a_variable_may_come_from_a_secret_of_the_owner() {
+fn variable_can_refer_to_secret() {
     let secret = SecretKey { name: "tokens".parse().unwrap(), key: "hub".into() };
     let request = Request::test(|server| {
         server.spec.env = vec![EnvVar { name: "TOKEN".into(), value: None, secret: Some(secret) }];
@@ -248,9 +255,9 @@ fn a_variable_may_come_from_a_secret_of_the_owner() {
 }
 
 #[test]
-fn a_gang_knows_its_peers() {
-    let gang = Request::of(DevServer::test().size("flavor-gpu", 2, 3).ephemeral("1Gi"));
-    let pod = built(&gang, Placement { ordinal: 1, ..place() });
+fn gang_pod_has_peer_variables() {
+    let gang = Request::new(DevServer::test().size("flavor-gpu", 2, 3).ephemeral("1Gi"));
+    let pod = build(&gang, PodAssignment { ordinal: 1, ..assignment() });
     for (name, value) in [
         ("MASTER_ADDR", "server-1-0.server-1.dev-ada.svc"),
         ("MASTER_PORT", "29500"),
@@ -262,11 +269,11 @@ fn a_gang_knows_its_peers() {
         assert_eq!(variable(&pod, name), Some(value), "{name}");
     }
     assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("server-1-1"), &json!("server-1")));
-    let alone = manifest(&Request::of(DevServer::test()));
-    assert_eq!((variable(&alone, "MASTER_ADDR"), &alone["spec"]["subdomain"]), (None, &Value::Null));
+    let single = manifest(&Request::new(DevServer::test()));
+    assert_eq!((variable(&single, "MASTER_ADDR"), &single["spec"]["subdomain"]), (None, &Value::Null));
 }
 
-/// Where each claim is mounted in the server itself.
+/// Returns the mounted claims of the main container with path and mode.
 fn mounts(pod: &Value) -> Vec<(String, String, bool)> {
     let mounts = list(&main(pod)["volumeMounts"]).filter_map(|mount| {
         let volume = list(&pod["spec"]["volumes"]).find(|volume| volume["name"] == mount["name"]).unwrap();
@@ -277,13 +284,13 @@ fn mounts(pod: &Value) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn claims_are_mounted_where_they_were_asked_for() {
+fn claims_are_mounted_at_requested_paths() {
     let request = Request::test(|server| {
         let mut data = volume("claim-data", "/data");
         data.read_only = true;
         server.spec.volumes = vec![data, volume("claim-own", "/sets")];
     })
-    .flavor(|flavor| flavor.volumes = vec![volume("claim-hers", "/sets"), volume("claim-all", "/all")]);
+    .flavor(|flavor| flavor.volumes = vec![volume("claim-flavor", "/sets"), volume("claim-all", "/all")]);
     let expect = [
         ("claim-home", "/home/dev", false),
         ("claim-data", "/data", true),
@@ -295,9 +302,9 @@ fn claims_are_mounted_where_they_were_asked_for() {
 }
 
 #[test]
-fn every_mount_has_its_volume_and_every_path_one_mount() {
+fn mounts_have_volumes_and_unique_paths() {
     for privilege in [Privilege::Restricted, Privilege::Sudo] {
-        for request in shapes() {
+        for request in requests() {
             let pod = manifest(&request.flavor(|flavor| flavor.privilege = privilege));
             let volumes: Vec<&Value> = list(&pod["spec"]["volumes"]).map(|volume| &volume["name"]).collect();
             for container in containers(&pod) {
@@ -316,15 +323,15 @@ fn every_mount_has_its_volume_and_every_path_one_mount() {
 }
 
 #[test]
-fn a_server_has_shared_memory_that_counts_as_its_own() {
-    let pod = manifest(&Request::of(DevServer::test()));
+fn server_has_bounded_shared_memory() {
+    let pod = manifest(&Request::new(DevServer::test()));
     let shm = list(&pod["spec"]["volumes"]).find(|volume| volume["name"] == "shm").unwrap();
     assert_eq!(shm["emptyDir"], json!({"medium": "Memory", "sizeLimit": "120Gi"}));
 }
 
 #[test]
-fn the_agent_comes_first_and_the_server_runs_under_it() {
-    let pod = manifest(&shapes()[5]);
+fn agent_is_installed_first_and_runs_as_init() {
+    let pod = manifest(&requests()[5]);
     assert_eq!(pod["spec"]["initContainers"][0]["name"], AGENT);
     let command: Vec<&str> = list(&main(&pod)["command"]).filter_map(Value::as_str).collect();
     assert_eq!(command[..2], ["/odc/bin/odc-agent", "init"]);
@@ -335,23 +342,23 @@ fn the_agent_comes_first_and_the_server_runs_under_it() {
 }
 
 #[test]
-fn both_logins_of_registries_are_used() {
-    let names = list(&manifest(&shapes()[5])["spec"]["imagePullSecrets"]).cloned().collect::<Vec<_>>();
+fn pull_secrets_of_server_and_flavor_are_used() {
+    let names = list(&manifest(&requests()[5])["spec"]["imagePullSecrets"]).cloned().collect::<Vec<_>>();
     assert_eq!(names, [json!({"name": "pull"}), json!({"name": "pull-all"})]);
-    assert_eq!(manifest(&shapes()[0])["spec"]["imagePullSecrets"], Value::Null);
+    assert_eq!(manifest(&requests()[0])["spec"]["imagePullSecrets"], Value::Null);
 }
 
 #[test]
-fn a_home_that_is_a_claim_outlives_the_pod() {
-    let request = Request::of(DevServer::test());
+fn home_claim_is_mounted_at_home() {
+    let request = Request::new(DevServer::test());
     assert!(matches!(request.server.spec.home, Home::Claim(_)));
     assert_eq!(mounts(&manifest(&request))[0].1, "/home/dev");
 }
 
 #[test]
-fn what_people_read_before_they_log_in_is_the_administrators_to_say() {
+fn banner_of_settings_is_passed_literally() {
     let settings = Settings { banner: Some("For $(WORK) only.".into()), ..settings() };
-    let pod = Request::test(|_| {}).valid(|valid| pod(valid, place(), "key", &[], &settings, &[]).body);
-    // Two dollars are one, and nothing is put in.
+    let pod = Request::test(|_| {}).valid(|valid| pod(valid, assignment(), "key", &[], &settings, &[]).body);
+    // Escaped, so that it is not expanded.
     assert_eq!(variable(&pod, "ODC_BANNER"), Some("For $$(WORK) only."));
 }

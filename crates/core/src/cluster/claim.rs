@@ -1,0 +1,159 @@
+//! Persistent volume claims, their volumes and storage classes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as k8s;
+use k8s_openapi::api::storage::v1 as storage;
+use serde::{Deserialize, Serialize};
+
+use super::CsiVolume;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub namespace: String,
+    pub name: String,
+    pub phase: ClaimPhase,
+    pub is_deleting: bool,
+    /// The name of the bound volume.
+    pub volume: Option<String>,
+    pub class: Option<String>,
+    /// Whether several nodes may mount it at the same time.
+    pub shared: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimPhase {
+    Pending,
+    Bound,
+    Lost,
+}
+
+/// The scheduling-related fields of a storage class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageClass {
+    pub name: String,
+    pub is_default: bool,
+    /// Claims are bound when their first pod is scheduled.
+    pub waits_for_consumer: bool,
+}
+
+/// A persistent volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume {
+    pub name: String,
+    pub affinity: VolumeAffinity,
+    /// The CSI volume, if it has a CSI driver.
+    pub csi: Option<CsiVolume>,
+}
+
+/// The node affinity of a volume: a node matches if all requirements of one of the terms hold. Without terms, all nodes
+/// match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeAffinity(Vec<Vec<Requirement>>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Requirement {
+    key: String,
+    operator: String,
+    values: Vec<String>,
+}
+
+impl Claim {
+    pub fn from_api(claim: &k8s::PersistentVolumeClaim) -> Self {
+        let (meta, spec) = (&claim.metadata, claim.spec.as_ref());
+        let phase = match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
+            Some("Bound") => ClaimPhase::Bound,
+            Some("Lost") => ClaimPhase::Lost,
+            _ => ClaimPhase::Pending,
+        };
+        let modes = spec.and_then(|spec| spec.access_modes.as_ref());
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            phase,
+            is_deleting: meta.deletion_timestamp.is_some(),
+            volume: spec.and_then(|spec| spec.volume_name.clone()).filter(|name| !name.is_empty()),
+            class: spec.and_then(|spec| spec.storage_class_name.clone()),
+            shared: modes.is_some_and(|modes| modes.iter().any(|mode| mode.ends_with("Many"))),
+        }
+    }
+}
+
+impl StorageClass {
+    pub fn from_api(class: &storage::StorageClass) -> Self {
+        let default = class.metadata.annotations.as_ref().and_then(|all| all.get(DEFAULT_CLASS_ANNOTATION));
+        Self {
+            name: class.metadata.name.clone().unwrap_or_default(),
+            is_default: default.is_some_and(|value| value == "true"),
+            waits_for_consumer: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+        }
+    }
+}
+
+const DEFAULT_CLASS_ANNOTATION: &str = "storageclass.kubernetes.io/is-default-class";
+
+impl Volume {
+    pub fn from_api(volume: &k8s::PersistentVolume) -> Self {
+        let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+        let terms = affinity.and_then(|affinity| affinity.required.as_ref());
+        let requirements = |term: &k8s::NodeSelectorTerm| {
+            let all = term.match_expressions.iter().flatten();
+            all.map(|expression| Requirement {
+                key: expression.key.clone(),
+                operator: expression.operator.clone(),
+                values: expression.values.clone().unwrap_or_default(),
+            })
+            .collect()
+        };
+        let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        Self {
+            name: volume.metadata.name.clone().unwrap_or_default(),
+            csi: source.map(CsiVolume::from_api),
+            affinity: VolumeAffinity(
+                terms.iter().flat_map(|terms| &terms.node_selector_terms).map(requirements).collect(),
+            ),
+        }
+    }
+}
+
+impl VolumeAffinity {
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.is_empty() || self.0.iter().any(|term| term.iter().all(|requirement| requirement.matches(labels)))
+    }
+}
+
+impl Requirement {
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        let listed = value.is_some_and(|value| self.values.contains(value));
+        match self.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            // Gt and Lt are not used by volumes.
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn volume_affinity_matches_any_term() {
+        let term = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "zone", "operator": operator, "values": values}]});
+        let volume = |terms: serde_json::Value| {
+            let volume = json!({"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+            Volume::from_api(&serde_json::from_value(volume).unwrap()).affinity
+        };
+        let zone = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
+        let affinity = volume(json!([term("In", &["a"]), term("NotIn", &["a", "b"])]));
+        assert!(affinity.matches(&zone("a")) && !affinity.matches(&zone("b")) && affinity.matches(&zone("c")));
+        assert!(VolumeAffinity::default().matches(&BTreeMap::new()));
+        assert!(!volume(json!([term("Exists", &[])])).matches(&BTreeMap::new()));
+    }
+}

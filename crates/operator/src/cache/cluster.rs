@@ -1,0 +1,166 @@
+//! The caches of all kinds that the operator watches, and the queries over them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::runtime::reflector::{ObjectRef, Store};
+use odc_api::name::FlavorName;
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+use odc_core::cluster;
+use odc_core::object::Kind;
+use parking_lot::{Mutex, RwLock};
+
+use super::{Cache, Key};
+use crate::devserver::validation_inputs::claims;
+use crate::missing_nodes::MissingNodes;
+
+pub struct ClusterCache {
+    pub servers: Store<DevServer>,
+    pub users: Store<DevServerUser>,
+    pub flavors: FlavorCache,
+    pub teams: Cache<Team>,
+    pub pods: Cache<cluster::Pod>,
+    pub nodes: Cache<cluster::Node>,
+    /// Nodes that pods are bound to and that are not in `nodes`.
+    pub missing_nodes: MissingNodes,
+    pub claims: Cache<cluster::Claim>,
+    pub volumes: Cache<cluster::Volume>,
+    pub storage_classes: Cache<cluster::StorageClass>,
+    /// Volume attach limits of the nodes that have any.
+    pub attach_limits: Cache<cluster::NodeVolumeLimits>,
+    pub runtime_classes: Cache<cluster::RuntimeClass>,
+    pub namespaces: Cache<cluster::ManagedObject>,
+    pub managed_objects: ManagedObjects,
+    pub namespace_index: NamespaceIndex,
+}
+
+impl ClusterCache {
+    pub fn new(servers: Store<DevServer>, users: Store<DevServerUser>) -> Self {
+        Self {
+            servers,
+            users,
+            flavors: FlavorCache::default(),
+            teams: Cache::default(),
+            pods: Cache::default(),
+            nodes: Cache::default(),
+            missing_nodes: MissingNodes::default(),
+            claims: Cache::default(),
+            volumes: Cache::default(),
+            storage_classes: Cache::default(),
+            attach_limits: Cache::default(),
+            runtime_classes: Cache::default(),
+            namespaces: Cache::default(),
+            managed_objects: ManagedObjects::default(),
+            namespace_index: NamespaceIndex::default(),
+        }
+    }
+
+    pub fn user(&self, name: &str) -> Option<Arc<DevServerUser>> {
+        self.users.get(&ObjectRef::new(name))
+    }
+
+    /// Returns the user that owns a namespace. The namespace must have the user's name and the owner label; one that
+    /// has only the name was not created by the operator and belongs to no user.
+    pub fn owner(&self, namespace: &str) -> Option<Arc<DevServerUser>> {
+        let owner = odc_api::namespace::owner(namespace)?;
+        let object = self.namespaces.get("", namespace)?;
+        self.user(owner.as_str()).filter(|_| object.label(odc_api::label::OWNER) == Some(owner.as_str()))
+    }
+
+    /// Returns the existing users among those a server grants access to.
+    pub fn guests(&self, server: &DevServer) -> Vec<Arc<DevServerUser>> {
+        server.spec.access.users.iter().filter_map(|guest| self.user(guest.as_str())).collect()
+    }
+
+    /// Returns the node of a pod, or a placeholder if the node is missing.
+    pub fn node_of_pod(&self, name: &str, now: Timestamp) -> Arc<cluster::Node> {
+        let missing = || Arc::new(cluster::Node::missing(name, self.missing_nodes.missing_since(name, now)));
+        self.nodes.get("", name).unwrap_or_else(missing)
+    }
+
+    pub fn server(&self, namespace: &str, name: &str) -> Option<Arc<DevServer>> {
+        self.servers.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// Returns the servers that mount a claim of their namespace, by their own spec or by their flavor's.
+    pub fn servers_mounting(&self, namespace: &str, claim: &str) -> Vec<Arc<DevServer>> {
+        let names = self.namespace_index.servers(namespace);
+        let servers = names.iter().filter_map(|name| self.server(namespace, name));
+        servers.filter(|server| claims(self, server).iter().any(|mounted| mounted == claim)).collect()
+    }
+}
+
+/// The names of the servers in each namespace. The server store has no index by namespace.
+#[derive(Default)]
+pub struct NamespaceIndex(Mutex<HashMap<String, BTreeSet<String>>>);
+
+impl NamespaceIndex {
+    pub fn insert(&self, (namespace, name): Key) {
+        self.0.lock().entry(namespace).or_default().insert(name);
+    }
+
+    pub fn remove(&self, (namespace, name): &Key) {
+        let mut namespaces = self.0.lock();
+        if let Some(names) = namespaces.get_mut(namespace) {
+            names.remove(name);
+            if names.is_empty() {
+                namespaces.remove(namespace);
+            }
+        }
+    }
+
+    pub fn servers(&self, namespace: &str) -> Vec<String> {
+        self.0.lock().get(namespace).into_iter().flatten().cloned().collect()
+    }
+}
+
+/// Objects that the operator creates in users' namespaces. One cache per kind, because each kind's watch has its own
+/// resource version.
+pub struct ManagedObjects(BTreeMap<Kind, Cache<cluster::ManagedObject>>);
+
+impl ManagedObjects {
+    pub const KINDS: [Kind; 7] = [
+        Kind::ServiceAccount,
+        Kind::RoleBinding,
+        Kind::ResourceQuota,
+        Kind::LimitRange,
+        Kind::NetworkPolicy,
+        Kind::PodDisruptionBudget,
+        Kind::Service,
+    ];
+
+    pub fn kind(&self, kind: Kind) -> Option<&Cache<cluster::ManagedObject>> {
+        self.0.get(&kind)
+    }
+
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<cluster::ManagedObject>> {
+        self.0.values().flat_map(|cache| cache.in_namespace(namespace)).collect()
+    }
+}
+
+impl Default for ManagedObjects {
+    fn default() -> Self {
+        Self(Self::KINDS.into_iter().map(|kind| (kind, Cache::default())).collect())
+    }
+}
+
+/// The flavors, and a map of all of them: validation may have to compare a request with each flavor.
+#[derive(Default)]
+pub struct FlavorCache {
+    pub objects: Cache<DevServerFlavor>,
+    by_name: RwLock<Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>>>,
+}
+
+impl FlavorCache {
+    pub fn by_name(&self) -> Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>> {
+        self.by_name.read().clone()
+    }
+
+    /// Rebuilds the map. Called when a spec changes; the map's statuses are not used.
+    pub fn rebuild(&self) {
+        let named = |flavor: Arc<DevServerFlavor>| Some((flavor.metadata.name.as_ref()?.parse().ok()?, flavor));
+        let by_name = self.objects.all().into_iter().filter_map(named).collect();
+        *self.by_name.write() = Arc::new(by_name);
+    }
+}

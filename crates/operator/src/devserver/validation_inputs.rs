@@ -1,0 +1,124 @@
+//! Collects the cached objects that a server is validated against.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use odc_api::name::FlavorName;
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+use odc_core::cluster;
+use odc_core::devserver::validate::{self, ClaimInput, Inputs};
+use odc_core::volume_owner::{self, VolumeUser};
+
+use crate::cache::cluster::ClusterCache;
+
+/// Owns what [`Inputs`] borrows.
+pub struct ValidationInputs {
+    user: Option<Arc<DevServerUser>>,
+    team: Option<Arc<Team>>,
+    flavors: Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>>,
+    runtimes: Vec<Arc<cluster::RuntimeClass>>,
+    claims: Vec<MountedClaim>,
+    guests: Vec<Arc<DevServerUser>>,
+}
+
+struct MountedClaim {
+    name: String,
+    claim: Option<Arc<cluster::Claim>>,
+    waits_for_consumer: bool,
+    used_by: Option<VolumeUser>,
+    volume: Option<Arc<cluster::Volume>>,
+}
+
+impl ValidationInputs {
+    pub fn new(cluster: &ClusterCache, server: &DevServer) -> Self {
+        let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+        let claims = claims(cluster, server).into_iter();
+        let claims = claims.map(|name| MountedClaim::new(cluster, server, namespace, name));
+        Self {
+            user: cluster.owner(namespace),
+            team: server.spec.team.as_ref().and_then(|team| cluster.teams.get("", team.as_str())),
+            flavors: cluster.flavors.by_name(),
+            runtimes: cluster.runtime_classes.all(),
+            claims: claims.collect(),
+            guests: cluster.guests(server),
+        }
+    }
+
+    pub fn inputs<'a>(&'a self, default_image: &'a str) -> Inputs<'a> {
+        let claims = self.claims.iter().map(|mounted| ClaimInput {
+            name: &mounted.name,
+            claim: mounted.claim.as_deref(),
+            waits_for_consumer: mounted.waits_for_consumer,
+            used_by: mounted.used_by.as_ref(),
+        });
+        Inputs {
+            user: self.user.as_deref(),
+            team: self.team.as_deref(),
+            flavors: &self.flavors,
+            runtime_classes: &self.runtimes,
+            claims: claims.collect(),
+            guests: self.guests.iter().map(|guest| &**guest).collect(),
+            default_image,
+        }
+    }
+
+    pub fn user(&self) -> Option<&DevServerUser> {
+        self.user.as_deref()
+    }
+
+    pub fn team(&self) -> Option<&Team> {
+        self.team.as_deref()
+    }
+
+    /// Returns the node affinity of each volume.
+    pub fn volume_affinity(&self) -> Vec<cluster::VolumeAffinity> {
+        self.volumes().map(|volume| volume.affinity.clone()).collect()
+    }
+
+    /// Returns the volumes that must be attached to the server's node. Shared volumes are left out: they may be
+    /// attached already, which only the kube-scheduler knows.
+    pub fn attachments(&self) -> impl Iterator<Item = &cluster::CsiVolume> {
+        let exclusive = self.claims.iter().filter(|claim| claim.claim.as_ref().is_some_and(|claim| !claim.shared));
+        exclusive.filter_map(|claim| claim.volume.as_ref()?.csi.as_ref())
+    }
+
+    fn volumes(&self) -> impl Iterator<Item = &cluster::Volume> {
+        self.claims.iter().filter_map(|claim| claim.volume.as_deref())
+    }
+}
+
+/// Returns the claims that a server mounts, by its own spec or by its flavor's.
+pub fn claims(cluster: &ClusterCache, server: &DevServer) -> Vec<String> {
+    let flavors = cluster.flavors.by_name();
+    let user = cluster.owner(server.metadata.namespace.as_deref().unwrap_or_default());
+    let flavor = validate::flavor_name(server, user.as_deref(), &flavors).ok().and_then(|name| flavors.get(&name));
+    let claims = validate::claims(server, flavor.map(|flavor| &flavor.spec));
+    claims.into_iter().map(str::to_owned).collect()
+}
+
+impl MountedClaim {
+    fn new(cluster: &ClusterCache, server: &DevServer, namespace: &str, name: String) -> Self {
+        let claim = cluster.claims.get(namespace, &name);
+        let class = claim.as_ref().and_then(|claim| match &claim.class {
+            Some(class) => cluster.storage_classes.get("", class),
+            None => cluster.storage_classes.all().into_iter().find(|class| class.is_default),
+        });
+        let volume = claim.as_ref().and_then(|claim| claim.volume.as_ref());
+        let shared = claim.as_ref().is_some_and(|claim| claim.shared);
+        Self {
+            used_by: if shared { None } else { claim_user(cluster, server, namespace, &name) },
+            waits_for_consumer: class.is_some_and(|class| class.waits_for_consumer),
+            volume: volume.and_then(|volume| cluster.volumes.get("", volume)),
+            name,
+            claim,
+        }
+    }
+}
+
+/// Returns the other server or pod that uses a claim.
+fn claim_user(cluster: &ClusterCache, server: &DevServer, namespace: &str, claim: &str) -> Option<VolumeUser> {
+    let (others, pods) = (cluster.servers_mounting(namespace, claim), cluster.pods.in_namespace(namespace));
+    let others: Vec<&DevServer> = others.iter().map(|other| &**other).collect();
+    let pods: Vec<&cluster::Pod> = pods.iter().map(|pod| &**pod).collect();
+    volume_owner::volume_user(claim, server, &others, &pods)
+}
