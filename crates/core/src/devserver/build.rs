@@ -34,9 +34,10 @@ pub fn is_agent(container: &str) -> bool {
     container == AGENT
 }
 
-/// Returns the name of the server's Secret.
-pub fn secret_name(server: &str) -> String {
-    format!("{server}-keys")
+/// Returns the name of the server's Secret. It has a part of the uid, because the Secret of an earlier server of the same
+/// name exists until it is garbage collected.
+pub fn secret_name(server: &str, uid: &str) -> String {
+    format!("{server}-keys-{}", uid.get(..8).unwrap_or(uid))
 }
 
 /// Labels of all objects of a server.

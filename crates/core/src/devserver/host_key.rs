@@ -7,19 +7,18 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::SecretState;
 use super::reconcile::Reconcile;
-use super::{SecretState, active_admission};
 use crate::cluster::{Container, ContainerState, Pod};
 use crate::plan::Requeue;
-use crate::time::{self, elapsed, until};
+use crate::time::{self, until};
 
 /// A bound pod that has not started after this time may wait for a deleted Secret.
 const SECRET_CHECK_DELAY: Duration = Duration::from_secs(15);
 /// The interval between checks of the Secret.
 const SECRET_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// The first interval between checks of a foreign Secret. The Secret of an earlier server of the same name is garbage
-/// collected soon.
-const FOREIGN_SECRET_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval between checks of a foreign Secret. The owner of the server was told to delete it.
+const FOREIGN_SECRET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Reconcile<'_> {
     /// Returns the host key in force.
@@ -51,18 +50,9 @@ impl Reconcile<'_> {
         let checked = self.soft_state.secret_checked_at;
         let next = checked.map(|checked| time::add(checked, SECRET_CHECK_INTERVAL));
         let foreign = (self.soft_state.secret == SecretState::Foreign)
-            .then(|| checked.map_or(self.now, |checked| time::add(checked, self.foreign_check_interval(checked))));
+            .then(|| checked.map_or(self.now, |checked| time::add(checked, FOREIGN_SECRET_CHECK_INTERVAL)));
         let pods = self.pods.live().filter_map(first_secret_check);
         foreign.into_iter().chain(pods.map(move |first| next.map_or(first, |next| next.max(first))))
-    }
-
-    /// Grows with the time since the admission.
-    fn foreign_check_interval(&self, checked: Timestamp) -> Duration {
-        let admission = active_admission(self.stored());
-        let admitted = admission.and_then(|admission| Some(admission.admitted_at.as_ref()?.0));
-        admitted.map_or(SECRET_CHECK_INTERVAL, |admitted| {
-            elapsed(admitted, checked).clamp(FOREIGN_SECRET_CHECK_INTERVAL, SECRET_CHECK_INTERVAL)
-        })
     }
 
     /// Reports whether a host key is stored in a pod or in the status.

@@ -139,7 +139,7 @@ impl Reconcile<'_> {
         match self.soft_state.secret {
             SecretState::Foreign if self.is_secret_check_due() => return Err(StartBlocker::Query(Query::Secret)),
             SecretState::Foreign => {
-                let name = build::secret_name(valid.name.as_str());
+                let name = build::secret_name(valid.name.as_str(), valid.uid);
                 return Err(StartBlocker::NameConflict(messages::name_conflict("Secret", &name)));
             }
             // The stored key is removed before it is replaced, so that it is never mistaken for the new one.

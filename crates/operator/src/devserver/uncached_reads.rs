@@ -22,7 +22,7 @@ pub async fn run(ctx: &Context, server: &DevServer, query: &Query) -> Result<(),
     match query {
         Query::Secret => {
             let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
-            let secret = read_secret(ctx, namespace, &build::secret_name(name), uid).await?;
+            let secret = read_secret(ctx, namespace, &build::secret_name(name, uid), uid).await?;
             let now = ctx.now();
             ctx.soft_states.update(uid, |entry| {
                 entry.secret = secret;

@@ -67,7 +67,7 @@ pub fn secret(valid: &Valid<'_>) -> Object {
     let named = [(SETUP, scripts.setup), (OWN_SETUP, scripts.own), (PRE_STOP, scripts.pre_stop)];
     data.extend(named.into_iter().filter_map(|(name, script)| Some((name.to_owned(), script?))));
     let secret = Secret {
-        metadata: metadata(valid, secret_name(valid.name.as_str())),
+        metadata: metadata(valid, secret_name(valid.name.as_str(), valid.uid)),
         string_data: Some(data),
         type_: Some("Opaque".into()),
         ..Secret::default()
@@ -103,7 +103,7 @@ mod tests {
 
     fn data(request: &Request) -> BTreeMap<String, String> {
         let object = request.valid(secret);
-        assert_eq!((object.name.as_str(), object.namespace.as_deref()), ("server-1-keys", Some("dev-ada")));
+        assert_eq!((object.name.as_str(), object.namespace.as_deref()), ("server-1-keys-uid-serv", Some("dev-ada")));
         serde_json::from_value(object.body["stringData"].clone()).unwrap()
     }
 

@@ -31,7 +31,7 @@ pub fn volumes(valid: &Valid<'_>) -> Vec<Volume> {
     let keys = Volume {
         name: KEYS.to_owned(),
         secret: Some(SecretVolumeSource {
-            secret_name: Some(secret_name(valid.name.as_str())),
+            secret_name: Some(secret_name(valid.name.as_str(), valid.uid)),
             // Readable and executable by the server's group only; it contains scripts.
             default_mode: Some(0o550),
             ..SecretVolumeSource::default()

@@ -51,7 +51,7 @@ fn hibernated(server: DevServer) -> Cluster {
 }
 
 fn secret() -> String {
-    "server-1-keys".into()
+    "server-1-keys-uid-serv".into()
 }
 
 fn pod(ordinal: usize) -> String {

@@ -239,6 +239,12 @@ impl Fixture<'_> {
         .await
     }
 
+    /// Returns the name of the Secret of an existing server.
+    pub async fn secret_name(&self, server: &str) -> anyhow::Result<String> {
+        let uid = self.servers.get(server).await?.metadata.uid.unwrap_or_default();
+        Ok(format!("{server}-keys-{}", uid.get(..8).unwrap_or_default()))
+    }
+
     pub async fn wait_deleted(&self, name: &str) -> anyhow::Result<()> {
         wait_absent(&self.servers, name).await
     }

@@ -147,12 +147,13 @@ async fn manual_changes_to_owned_objects_are_repaired() -> anyhow::Result<()> {
             .await?;
         assert_eq!(status(&fixture.servers.get("gang").await?).admission.unwrap_or_default().run, run);
 
+        let secret_name = fixture.secret_name("gang").await?;
         fixture.servers.delete("gang", &DeleteParams::default()).await?;
         for pod in ["gang-0", "gang-1"] {
             fixture.wait_pod_deleted(pod).await?;
         }
         let secrets: Api<Secret> = Api::namespaced(fixture.plane.client.clone(), NAMESPACE);
-        wait_absent(&secrets, "gang-keys").await
+        wait_absent(&secrets, &secret_name).await
     })
     .await
 }

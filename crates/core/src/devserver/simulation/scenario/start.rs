@@ -60,7 +60,7 @@ fn foreign_secret_is_reported_and_awaited() {
         Type::Ready,
         "False",
         "NameConflict",
-        "Secret server-1-keys already exists",
+        "Secret server-1-keys-uid-serv already exists",
     );
     assert!(cluster.pods.is_empty());
     cluster.secret = None;
@@ -72,7 +72,7 @@ fn foreign_secret_fails_server_after_start_timeout() {
     let mut cluster = Cluster::new(DevServer::test());
     cluster.secret = Some(Secret { owner: "uid-other".into(), key: "other".into() });
     cluster.observer.may_fail = true;
-    cluster.after_time(minutes(31)).has_failure("StartTimeout", "Secret server-1-keys already exists");
+    cluster.after_time(minutes(31)).has_failure("StartTimeout", "Secret server-1-keys-uid-serv already exists");
 }
 
 /// A pod of another server with a name that the server needs.

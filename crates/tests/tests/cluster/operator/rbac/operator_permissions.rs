@@ -38,8 +38,9 @@ async fn exercise_operator(harness: &FaultHarness<'_>) -> anyhow::Result<()> {
     fixture.create("unplaced", json!({"scheduling": {"nodeLabels": {"kubernetes.io/hostname": "paused"}}})).await?;
     fixture.wait_for_pod("unplaced-0", "bound", is_bound).await?;
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
-    let secret = secrets.get("unplaced-keys").await?;
-    secrets.delete("unplaced-keys", &DeleteParams::default()).await?;
+    let secret_name = fixture.secret_name("unplaced").await?;
+    let secret = secrets.get(&secret_name).await?;
+    secrets.delete(&secret_name, &DeleteParams::default()).await?;
 
     exercise_servers(harness).await?;
 
@@ -59,7 +60,7 @@ async fn exercise_operator(harness: &FaultHarness<'_>) -> anyhow::Result<()> {
         harness.proxy.add(Fault::write(1).matching(of).after(Action::HangUp));
     }
     fixture.create("lost", json!({"flavor": "cpu"})).await?;
-    wait_read(harness, "secrets", "lost-keys").await?;
+    wait_read(harness, "secrets", &fixture.secret_name("lost").await?).await?;
     wait_read(harness, "pods", "lost-0").await?;
     harness.proxy.release();
     fixture.wait_for_phase("lost", Phase::Running).await?;
@@ -77,7 +78,7 @@ async fn exercise_operator(harness: &FaultHarness<'_>) -> anyhow::Result<()> {
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         result => drop(result?),
     }
-    wait_for(&secrets, "unplaced-keys", "recreated", |current| {
+    wait_for(&secrets, &secret_name, "recreated", |current| {
         current.is_some_and(|current| current.uid() != secret.uid())
     })
     .await?;

@@ -27,6 +27,7 @@ async fn deleted_user_loses_permissions_and_servers_but_no_data() -> anyhow::Res
             fixture.wait_for_phase(name, Phase::Running).await?;
         }
         let namespace = namespaces.get(NAMESPACE).await?;
+        let secret_names = [fixture.secret_name("box").await?, fixture.secret_name("gang").await?];
 
         users.delete("ada", &DeleteParams::default()).await?;
         wait_absent(&bindings, "odc-user").await?;
@@ -38,7 +39,7 @@ async fn deleted_user_loses_permissions_and_servers_but_no_data() -> anyhow::Res
             fixture.wait_pod_deleted(pod).await?;
         }
         let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-        for secret in ["box-keys", "gang-keys"] {
+        for secret in &secret_names {
             wait_absent(&secrets, secret).await?;
         }
         fixture.wait_idle().await?;
