@@ -22,7 +22,7 @@ use crate::accounts::passwd_fields::{FullName, Home, UserName};
 use crate::args;
 use crate::atomic_write::write_atomic;
 use crate::bounded_read::read_from;
-use crate::shell;
+use crate::image_programs;
 
 /// Only the start of a larger file is used.
 const MAX_FILE_BYTES: u64 = 8 << 20;
@@ -65,15 +65,15 @@ fn prepare(args: &args::Prepare, root: &Path) -> anyhow::Result<()> {
         name: name.as_str(),
         full_name: full_name.as_ref().map(FullName::as_str),
         home: home.as_ref().map(Home::as_str),
-        shell: shell::interactive_shell(root),
+        shell: image_programs::interactive_shell(root),
     };
-    let is_executable = |shell: &str| shell::is_executable(root, shell);
+    let is_executable = |shell: &str| image_programs::is_executable(root, shell);
     let passwd = passwd::merge(&read(&root.join("etc/passwd")), &user, is_executable);
     let groups = group::merge(&read(&root.join("etc/group")), gid, &groups, &passwd.user_name);
     write(&to.join("passwd"), 0o644, &passwd.content)?;
     write(&to.join("group"), 0o644, &groups)?;
     if *sudo {
-        let has_sudo = SUDO_PATHS.iter().any(|sudo| shell::is_executable(root, sudo));
+        let has_sudo = SUDO_PATHS.iter().any(|sudo| image_programs::is_executable(root, sudo));
         // sudo ignores a file that is writable by others or not owned by root. The owner is the user of this process.
         write(&to.join("sudoers"), 0o440, sudoers(uid, has_sudo).as_bytes())?;
     }

@@ -24,7 +24,7 @@ pub enum Command {
     Install(Install),
     /// Write copies of the image's passwd and group files with an entry for the user
     Prepare(Prepare),
-    /// Run as process 1 of the server
+    /// Run as PID 1 of the server
     Init(Init),
     /// Run the SSH server
     Serve(Serve),

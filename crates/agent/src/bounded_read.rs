@@ -1,4 +1,4 @@
-//! Reads files whose size is not under control of the agent.
+//! Reads files up to a size limit, because the agent does not control their size.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};

@@ -1,8 +1,8 @@
-//! `odc-agent init`: process 1 of a server. It reaps orphans, forwards signals, runs the scripts and the entrypoint,
+//! `odc-agent init`: PID 1 of a server. It reaps orphans, forwards signals, runs the scripts and the entrypoint,
 //! supervises `serve`, and stops everything within the grace period. It writes its [`crate::init_state`] to a file.
 //!
 //! [`state_machine`] decides; this module executes. One thread starts processes, reaps them and receives signals, so
-//! these cannot race. It waits for nothing else, because a process 1 that hangs can only be killed. Whatever may block
+//! these cannot race. It waits for nothing else, because a PID 1 that hangs can only be killed. Whatever may block
 //! (the log, the output of scripts, file systems) has its own thread.
 
 pub mod children;
@@ -44,7 +44,7 @@ pub fn run(args: args::Init) -> anyhow::Result<ExitCode> {
     // `init` signals every process it can reach, so it must have its own PID namespace.
     anyhow::ensure!(
         std::process::id() == 1,
-        "init must be process 1; use it as the command of a container without a shared process namespace"
+        "init must be PID 1; use it as the command of a container without a shared process namespace"
     );
     Ok(ExitCode::from(Init::new(args).run(signals)))
 }

@@ -3,7 +3,6 @@
 //! Times are seconds since the start of `init` on the monotonic clock, so nothing depends on the wall clock.
 
 pub mod directory;
-pub mod persist;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The agent of a dev server: one static executable that turns any container image into a server.
 //!
 //! A pod uses it in this order. [`install`] copies it from the agent's image into a shared directory. [`accounts`], run
-//! as `prepare` in the user's image, writes account files that contain the user. [`init`] is process 1 of the server
+//! as `prepare` in the user's image, writes account files that contain the user. [`init`] is PID 1 of the server
 //! and supervises [`serve`], the SSH server. [`probe`] reports readiness to the kubelet, from the [`init_state`] that
 //! `init` writes.
 //!
@@ -17,7 +17,7 @@ pub mod bounded_read;
 pub mod cli;
 #[cfg(test)]
 mod fixtures;
-pub mod format;
+pub mod image_programs;
 pub mod init;
 pub mod init_state;
 pub mod install;
@@ -28,5 +28,5 @@ pub mod process_id;
 pub mod random;
 pub mod script;
 pub mod serve;
-pub mod shell;
 pub mod syncfs;
+pub mod terminal_text;

@@ -1,6 +1,6 @@
 //! The agent's log lines, on stderr.
 //!
-//! A separate thread writes, because stderr is a pipe whose reader may hang, and neither process 1 nor the SSH server
+//! A separate thread writes, because stderr is a pipe whose reader may hang, and neither PID 1 nor the SSH server
 //! may block on it. Lines that do not fit into the queue are dropped.
 
 use std::io::{self, Write as _};

@@ -28,7 +28,7 @@ fn run(Cli { command }: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(&args),
         Command::ExecSession(args) => exec_session::run(&args),
         Command::Resolve(args) => resolver::run(&args),
-        Command::RunScript(args) => script::exec::run(&args),
+        Command::RunScript(args) => script::run_script::run(&args),
         Command::PreStop(args) => Ok(pre_stop::runner::run(&args)),
         Command::Probe(args) => Ok(probe::run(&args)),
         Command::Status(args) => cli::status::run(&args),

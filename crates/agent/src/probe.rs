@@ -1,6 +1,6 @@
 //! `odc-agent probe`: reports readiness to the kubelet as the exit code of an exec probe.
 //!
-//! For startup and readiness probes. A liveness probe is not needed: the kubelet notices when process 1 exits.
+//! For startup and readiness probes. A liveness probe is not needed: the kubelet notices when PID 1 exits.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them.
+//! Identifies a process by its PID and start time (`/proc/PID/stat`), so that a reused PID is not mistaken for it.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ pub const SELF_EXE: &str = "/proc/self/exe";
 
 /// A process ID with the start time of the process, so that a reused PID is not mistaken for the same process.
 ///
-/// Files in the state directory identify process 1 this way: they may outlive a restart of the container, and process 1
+/// Files in the state directory identify PID 1 this way: they may outlive a restart of the container, and PID 1
 /// has the same PID in every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +25,7 @@ impl ProcessId {
         Self { pid, start_ticks: start_ticks(pid) }
     }
 
-    /// Returns process 1, which exists as long as the container.
+    /// Returns PID 1, which exists as long as the container.
     pub fn init() -> Self {
         Self { pid: 1, start_ticks: start_ticks(1) }
     }

@@ -1,7 +1,7 @@
 //! The user's scripts, setup and preStop, as processes: how one is started, and how its output is copied to the
 //! container's log and to a log file. [`exec`] selects the interpreter.
 
-pub mod exec;
+pub mod run_script;
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
@@ -61,7 +61,7 @@ fn launcher(script: &Path, exec_error: PipeWriter) -> Result<Command, Outcome> {
     // Without /proc this executable cannot be started again, and unit tests run in another one. Then the script is
     // started directly.
     if cfg!(test) || !Path::new(SELF_EXE).exists() {
-        let mut command = exec::command(script)?;
+        let mut command = run_script::command(script)?;
         command.stdin(Stdio::null());
         return Ok(command);
     }

@@ -6,7 +6,7 @@
 //! ([`activity`]) and the Jupyter server ([`jupyter`]). Started processes outlive `serve`, unless they depend on its
 //! terminals or pipes.
 
-pub mod accept;
+pub mod accept_retry;
 pub mod activity;
 pub mod auth;
 pub mod background;
@@ -17,8 +17,9 @@ pub mod endpoint_file;
 pub mod forward;
 pub mod gang_ssh;
 pub mod jupyter;
-pub mod lifetime;
+pub mod lifecycle;
 pub mod notify;
+pub mod persisted_state;
 pub mod quiesce;
 pub mod session;
 pub mod sftp;
@@ -39,13 +40,13 @@ use tokio::task::yield_now;
 
 use crate::init_state::directory;
 use crate::log::Logger;
-use crate::serve::accept::accept_retrying;
+use crate::serve::accept_retry::accept_retrying;
 use crate::serve::activity::Activity;
-use crate::serve::auth::access::Access;
+use crate::serve::auth::access_list::Access;
 use crate::serve::blocking::BlockingPool;
 use crate::serve::context::{Context, Identity};
 use crate::serve::endpoint_file::ServeEndpoint;
-use crate::serve::lifetime::{Lifecycle, LifecycleConfig};
+use crate::serve::lifecycle::{Lifecycle, LifecycleConfig};
 use crate::serve::notify::broadcast::TerminalBroadcast;
 use crate::serve::session::account::Account;
 use crate::serve::ssh::connection::serve_connection;

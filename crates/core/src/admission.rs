@@ -1,5 +1,5 @@
-//! Turns the scheduler's plans into changes of `status.admission`, and into nothing else: which admissions stay valid,
-//! which are revoked, and what is written.
+//! Turns the scheduler's plans into changes of `status.admission`: keeps, revokes or creates admissions. It changes no
+//! other field.
 //!
 //! Only bound pods count as usage. An admission is provisional until its pods are bound, and is revoked if the
 //! kube-scheduler or a node rejects them.
@@ -7,18 +7,18 @@
 //! An admission does not wait until pods of an earlier run are gone. They use their nodes like any other pod, and new pods
 //! are created when their names are free.
 
-mod assignment;
+mod assigned_pods;
 pub(crate) mod capacity;
 mod convert;
 mod fit;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod hold_time;
-mod node_rejection;
 mod planner;
 #[cfg(test)]
 mod properties;
 pub mod queue_view;
+mod rejected_nodes;
 mod revocation;
 mod snapshot;
 mod status;
@@ -37,10 +37,10 @@ use odc_api::v1alpha1::condition::Reason;
 
 pub use crate::devserver::QueueIntent;
 pub use crate::scheduler::Request;
-pub use node_rejection::{Fingerprint, NodeRejection, NodeRejections, REJECTION_TTL};
 pub use planner::{Planner, TraceFn};
+pub use rejected_nodes::{Fingerprint, NodeRejection, NodeRejections, REJECTION_TTL};
 pub use snapshot::{Account, AccountRef, Accounts, Server, Snapshot};
-pub use write::failed_releases::drop_dependents;
+pub use write::drop_dependents::drop_dependents;
 pub use write::status_throttle::StatusThrottle;
 pub use write::write_backoff::WriteBackoff;
 

@@ -1,4 +1,4 @@
-//! The lifecycle of a server: what is observed of it becomes what is written for it.
+//! The lifecycle of a server: computes the writes and the new status from the observed state.
 //!
 //! [`validate`](validate::validate) resolves the request against the cluster, [`desired`](desired_state::desired) says what the
 //! server should be doing, and [`reconcile`](fn@reconcile) returns the next writes and the status. Correctness depends

@@ -1,4 +1,4 @@
-//! Manifests of the kinds that the operator writes.
+//! Kinds and manifests of the objects that the operator writes.
 
 use std::fmt;
 

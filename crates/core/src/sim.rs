@@ -6,7 +6,6 @@
 mod apply_line;
 mod apply_plan;
 mod cluster;
-pub mod convert;
 mod fairness;
 mod job;
 mod report;
@@ -16,6 +15,7 @@ mod run;
 mod tests;
 mod totals;
 mod trace;
+pub mod trace_import;
 
 pub use job::{EstimatedStart, Overtaker, Request, RequestOutcome, Run};
 pub use report::{EtaCoverage, Report, Totals, Waits};

@@ -1,4 +1,4 @@
-//! Exclusive use of claims that can be mounted by one server only.
+//! Finds which server or pod uses a claim that only one server may mount.
 
 use odc_api::v1alpha1::{Desired, DevServer, Phase};
 

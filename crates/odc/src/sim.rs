@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use odc_core::scheduler::{Policy, TraceRecord};
-use odc_core::sim::{self, Line, Options, Report, convert};
+use odc_core::sim::{self, Line, Options, Report, trace_import};
 use serde::Serialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -89,11 +89,11 @@ impl Sim {
         let mut out = BufWriter::new(io::stdout().lock());
         match self.verb {
             Some(Verb::Convert { from, file, nodes, devices_per_node }) => {
-                let machine = convert::Machine { nodes, devices_per_node };
+                let machine = trace_import::Machine { nodes, devices_per_node };
                 let text = read(&file)?;
                 let lines = match from {
-                    From::Swf => convert::swf(&text, &machine),
-                    From::Csv => convert::csv(&text, &machine),
+                    From::Swf => trace_import::swf(&text, &machine),
+                    From::Csv => trace_import::csv(&text, &machine),
                 };
                 for line in lines.with_context(|| format!("converting {}", file.display()))? {
                     writeln!(out, "{line}")?;

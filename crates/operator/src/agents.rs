@@ -1,8 +1,8 @@
 //! Requests to the agents in servers. `odc_core::devserver` decides on them; responses go into the server's soft state. No
 //! reconciliation waits for an agent.
 
-pub mod client;
-pub mod control_ca;
+pub mod ssh_client;
+pub mod ssh_control_ca;
 pub mod ssh_keygen;
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use crate::cache::{Key, key};
 use crate::context::Context;
 use crate::metrics::AgentRequestLabels;
-use client::{AgentClient, ClientKey};
+use ssh_client::{AgentClient, ClientKey};
 
 const MAX_CONCURRENT_CONNECTS: usize = 256;
 /// Each request costs a key exchange, so more concurrency would not be faster.
@@ -109,7 +109,7 @@ pub fn start(ctx: &Arc<Context>, server: &DevServer, calls: Vec<AgentCall>) {
             let ctx = &guard.ctx;
             let connection = {
                 let Ok(_permit) = ctx.agent_calls.connects.acquire().await else { return };
-                client::connect(&call.address).await
+                ssh_client::connect(&call.address).await
             };
             let is_quiesce = matches!(call.request, AgentRequest::Quiesce(_));
             let permits = if is_quiesce { &ctx.agent_calls.quiesces } else { &ctx.agent_calls.requests };

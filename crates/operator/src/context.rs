@@ -8,7 +8,7 @@ use odc_api::v1alpha1::DevServer;
 use tokio::sync::watch;
 
 use crate::agents::AgentCalls;
-use crate::agents::control_ca::CaState;
+use crate::agents::ssh_control_ca::CaState;
 use crate::api_server_clock::Clock;
 use crate::cache::assumed::AssumedSender;
 use crate::cache::cluster::ClusterCache;

@@ -1,8 +1,8 @@
 //! Nodes that pods are bound to and that the node cache does not have.
 //!
 //! A list may be stale and a deleted node may register again, so a missing node is treated like an unreachable one:
-//! lost after it was missing for long enough. The start of that time is memory of this process; a restart can only
-//! delay it.
+//! lost after it was missing for long enough. The start of that time is kept in memory only, so a
+//! restart can only delay the decision.
 
 use std::collections::{HashMap, HashSet};
 

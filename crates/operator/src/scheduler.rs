@@ -3,11 +3,11 @@
 //! It writes only `status.admission` and `status.flavor` of servers, in the version it planned from, and what it needs
 //! after a restart ([`persist`]). An admission is stored before the next cycle starts.
 
-mod rejected_writes;
+mod persist;
+mod rejected_servers;
 pub mod snapshot;
 mod trace;
 mod uncertain_writes;
-mod usage_store;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::error::{Class, Error};
 use crate::error_policy::{backoff, handle_error};
 use crate::metrics::DelayLabels;
 use crate::status_writer::{FieldManager, write_status};
-use rejected_writes::RejectedServers;
+use persist::PendingPersist;
+use rejected_servers::RejectedServers;
 use snapshot::{AssumedAdmissions, OwnedSnapshot};
 use trace::Trace;
 use uncertain_writes::UncertainWrites;
-use usage_store::PendingPersist;
 
 const NAME: &str = "scheduler";
 /// The minimum time between two cycles; see also [`PAUSE_PER_PLAN_TIME`]. Changes in between are planned together.

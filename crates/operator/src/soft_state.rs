@@ -1,4 +1,4 @@
-//! Soft state of this process: what it knows about single objects besides the caches, by uid.
+//! Facts about single objects that the caches do not have, by uid, in memory only.
 //!
 //! It is never needed for correctness; losing it costs an extra request or a delayed write. Entries exist only while
 //! the object is in the cache, so a late reconcile cannot leak one.

@@ -1,4 +1,4 @@
-//! The user controller: keeps a user's namespace and the objects in it. The plan comes from `odc_core::user`.
+//! The user controller: maintains a user's namespace and the objects in it. The plan comes from `odc_core::user`.
 
 pub mod cleanup;
 

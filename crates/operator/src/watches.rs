@@ -13,7 +13,7 @@ use odc_api::{label, namespace};
 use odc_core::object::Kind;
 use odc_core::{cluster, volume_owner};
 
-use crate::agents::control_ca::{self, CaState};
+use crate::agents::ssh_control_ca::{self, CaState};
 use crate::cache::assumed::{AssumedReceiver, assumed_channel};
 use crate::cache::cluster::ManagedObjects;
 use crate::cache::projected::{self, Change};
@@ -51,7 +51,7 @@ pub fn all(ctx: &Arc<Context>, writers: Writers) -> Vec<Task> {
         task("watch of attach limits", attach_limits(ctx.clone())),
         task("watch of runtime classes", runtime_classes(ctx.clone())),
         task("watch of namespaces", namespaces(ctx.clone())),
-        task("watch of the control CA", control_ca::watch(ctx.clone())),
+        task("watch of the control CA", ssh_control_ca::watch(ctx.clone())),
     ];
     let managed = ManagedObjects::KINDS.into_iter();
     all.extend(managed.map(|kind| task("watch of managed objects", managed_objects(ctx.clone(), kind))));

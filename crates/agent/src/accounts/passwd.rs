@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use crate::shell;
+use crate::image_programs;
 
 #[derive(Clone, Copy, Debug)]
 pub struct User<'a> {
@@ -55,7 +55,7 @@ fn new_line(name: &str, user: &User) -> Vec<u8> {
     let User { uid, gid, full_name, home, shell, .. } = user;
     let full_name = full_name.filter(|name| !name.is_empty()).unwrap_or(name);
     let home = home.map_or_else(|| format!("/home/{name}"), str::to_owned);
-    let shell = shell.unwrap_or(shell::NOLOGIN);
+    let shell = shell.unwrap_or(image_programs::NOLOGIN);
     format!("{name}:*:{uid}:{gid}:{full_name}:{home}:{shell}\n").into_bytes()
 }
 

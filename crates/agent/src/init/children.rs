@@ -1,4 +1,4 @@
-//! Child processes of process 1: its own, whose outcome matters, and adopted orphans, which are only reaped.
+//! Child processes of PID 1: its own, whose outcome matters, and adopted orphans, which are only reaped.
 //!
 //! One thread starts and reaps, so a child is registered before its exit can be seen, and its PID is not reused before
 //! it is reaped.
@@ -86,7 +86,7 @@ pub fn kill_all() {
 }
 
 /// Reports whether no process remains that this process may signal. Processes of other users never received SIGTERM, so
-/// they are not waited for; the kernel kills them when process 1 exits.
+/// they are not waited for; the kernel kills them when PID 1 exits.
 pub fn all_exited() -> bool {
     if test_kill_process_group(Pid::INIT) == Err(Errno::SRCH) {
         return true;
@@ -97,7 +97,7 @@ pub fn all_exited() -> bool {
     !pids.filter(|pid| !pid.is_init()).any(|pid| test_kill_process(pid).is_ok())
 }
 
-/// `kill(-1, signal)` from process 1 reaches every other process of the PID namespace. That this is process 1 was
+/// `kill(-1, signal)` from PID 1 reaches every other process of the PID namespace. That this is PID 1 was
 /// checked at startup.
 fn signal_all(signal: Signal) {
     // Fails if no process is left.

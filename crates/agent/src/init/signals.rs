@@ -1,4 +1,4 @@
-//! Signals sent to process 1 and their effect on the server.
+//! Signals sent to PID 1 and their effect on the server.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -60,7 +60,7 @@ fn is_external(origin: &Origin) -> bool {
 
 /// A signal from outside comes from the container runtime and requests a stop, whichever signal the image configures as
 /// `STOPSIGNAL`: SIGQUIT for nginx, SIGINT for PostgreSQL, SIGWINCH for Apache. Inside the container, the same signals
-/// are meant for the entrypoint, which would otherwise be process 1.
+/// are meant for the entrypoint, which would otherwise be PID 1.
 fn action(signal: i32, external: bool) -> SignalAction {
     match Signal::from_named_raw(signal) {
         Some(signal) if !external && signal != Signal::TERM => SignalAction::Forward(signal),

@@ -22,7 +22,7 @@ use crate::init_state::{Exit, Phase, Run, State, VERSION};
 use crate::process_id::ProcessId;
 
 /// How often a terminating server checks whether processes remain. Processes started from outside the container are not
-/// children of process 1, so their exit causes no SIGCHLD.
+/// children of PID 1, so their exit causes no SIGCHLD.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 const SERVE_BACKOFF: Backoff =

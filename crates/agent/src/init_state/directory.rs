@@ -1,5 +1,5 @@
-//! The directory for the state of `init` and the logs of scripts: the configured one, or the first usable default,
-//! which writer and readers find independently. `init` is the only writer of its state.
+//! Locates the directory for the state of `init` and the logs of scripts: the configured one, or the first usable
+//! default. Writer and readers apply the same rule. Only `init` writes its state.
 
 use std::fs;
 use std::io::{self, Write as _};

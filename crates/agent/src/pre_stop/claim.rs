@@ -3,7 +3,7 @@
 //!
 //! Runs are numbered, and each has files in the state directory: one, which only one process can create, names the
 //! claimant; the others record the progress. The directory may outlive the container, so the file names contain the
-//! start time of process 1.
+//! start time of PID 1.
 
 use std::fs;
 use std::io::{self, Write as _};

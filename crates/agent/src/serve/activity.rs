@@ -218,7 +218,7 @@ impl Drop for SessionGuard {
     }
 }
 
-/// Returns an ID of this run of the container: the boot ID of the node and the start time of process 1.
+/// Returns an ID of this run of the container: the boot ID of the node and the start time of PID 1.
 fn container_boot_id() -> Line {
     let node = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let ticks = ProcessId::init().start_ticks.unwrap_or_default();

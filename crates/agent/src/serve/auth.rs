@@ -1,5 +1,5 @@
 //! Authentication: authorized keys and certificates.
 
-pub mod access;
+pub mod access_list;
 pub mod certificate;
 pub mod key_list;

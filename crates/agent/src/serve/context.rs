@@ -8,9 +8,9 @@ use odc_control::{Line, Status};
 use crate::boot_time;
 use crate::log::Logger;
 use crate::serve::activity::Activity;
-use crate::serve::auth::access::Access;
+use crate::serve::auth::access_list::Access;
 use crate::serve::blocking::BlockingPool;
-use crate::serve::lifetime::Lifecycle;
+use crate::serve::lifecycle::Lifecycle;
 use crate::serve::notify::broadcast::TerminalBroadcast;
 
 pub struct Context {

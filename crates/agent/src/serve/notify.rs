@@ -2,6 +2,6 @@
 //! directory.
 
 pub mod broadcast;
+pub mod current_notices;
 pub mod deadline;
 pub mod expiry_warning;
-pub mod notices;

@@ -1,8 +1,8 @@
-//! Quiesces a server before a stop: runs the preStop script, syncs the file systems, and lists the home directory. May
-//! be repeated; the script runs once per stop.
+//! Quiesces a server before a stop: runs the preStop script, syncs the file systems, and lists the home directory.
+//! Processes keep running. May be repeated; the script runs once per stop.
 
 pub mod home_listing;
-pub mod render;
+pub mod render_listing;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -144,7 +144,7 @@ async fn sync(deadline: Instant) -> Result<(), String> {
 }
 
 async fn list(home: PathBuf, listing_deadline: Instant, deadline: Instant) -> Option<(Listing, bool)> {
-    let read = spawn_blocking(move || Some(render::render(&home_listing::read(&home, listing_deadline).ok()?)));
+    let read = spawn_blocking(move || Some(render_listing::render(&home_listing::read(&home, listing_deadline).ok()?)));
     timeout_at(deadline.into(), read).await.ok()?.ok()?
 }
 

@@ -10,4 +10,4 @@ pub mod pre_auth;
 pub mod receive_buffer;
 pub mod russh_log;
 pub mod session_channel;
-pub mod stream;
+pub mod throttled_stream;

@@ -1,6 +1,6 @@
 //! Access lists from the Secret and from the operator.
 
-use odc_agent::serve::auth::access::{AuthorizedKeys, Credential};
+use odc_agent::serve::auth::access_list::{AuthorizedKeys, Credential};
 use odc_control::Access;
 
 use crate::runner::Runner;

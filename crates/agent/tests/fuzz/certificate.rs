@@ -1,6 +1,6 @@
 //! Certificates from unauthenticated clients.
 
-use odc_agent::serve::auth::access::AuthorizedKeys;
+use odc_agent::serve::auth::access_list::AuthorizedKeys;
 use odc_agent::serve::auth::certificate::{CertificateError, Principal, verify};
 use odc_agent::serve::auth::key_list::KeyList;
 use russh::keys::ssh_key::certificate::{Builder, CertType};

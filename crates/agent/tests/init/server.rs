@@ -1,7 +1,7 @@
-//! A server in its own PID namespace, with the agent as process 1, as in a container.
+//! A server in its own PID namespace, with the agent as PID 1, as in a container.
 //!
 //! Without root, a user namespace is created too. Dropping the server kills all processes: killing `unshare` kills
-//! process 1, and the kernel kills the rest of the namespace.
+//! PID 1, and the kernel kills the rest of the namespace.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -98,7 +98,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Runs a script as process 1 before the agent. `$R` is the home. The script must `exec` its arguments.
+    /// Runs a script as PID 1 before the agent. `$R` is the home. The script must `exec` its arguments.
     pub fn wrapper(mut self, lines: &str) -> Self {
         self.wrapper = Some(lines.to_owned());
         self
@@ -132,7 +132,7 @@ impl ServerBuilder {
             command.stdout(file("stdout")).stderr(file("stderr"));
         }
         let mut unshare = command.spawn().unwrap();
-        let init = wait_until("process 1 is the agent", || {
+        let init = wait_until("PID 1 is the agent", || {
             // It may have exited already.
             let init = child_of(unshare.id()).filter(|pid| runs_agent(*pid));
             if init.is_some() || unshare.try_wait().unwrap().is_some() { Some(init) } else { None }
@@ -210,7 +210,7 @@ impl Server {
         (output.status.code(), String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
     }
 
-    /// Returns the states of the children of process 1.
+    /// Returns the states of the children of PID 1.
     pub fn children(&self) -> Vec<char> {
         let pid = self.init().as_raw_nonzero();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
@@ -227,7 +227,7 @@ impl Server {
     }
 
     pub fn wait_code(&mut self) -> i32 {
-        self.wait().code().expect("process 1 exits")
+        self.wait().code().expect("PID 1 exits")
     }
 
     /// Stops the server, and returns its exit code.
@@ -278,7 +278,7 @@ fn child_of(pid: u32) -> Option<Pid> {
     Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
 }
 
-/// With a wrapper, process 1 is a shell at first.
+/// With a wrapper, PID 1 is a shell at first.
 fn runs_agent(pid: Pid) -> bool {
     let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).unwrap_or_default();
     name.trim_end() == "odc-agent"

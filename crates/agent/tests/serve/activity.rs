@@ -11,7 +11,7 @@ use crate::server::{Running, wait_until};
 #[test]
 fn background_process_of_closed_session_counts_as_session() {
     let server = builder().start();
-    // The session is closed before the sample; the loop is a child of process 1.
+    // The session is closed before the sample; the loop is a child of PID 1.
     server.stdout("sh -c 'exec >/dev/null 2>&1; while :; do :; done' & exit 0");
     let mut operator = Operator::connect(&server);
     let tree = wait_until("it is reported", || {

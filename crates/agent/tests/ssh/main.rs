@@ -1,4 +1,4 @@
-//! `odc-agent serve` with the OpenSSH client, in a PID namespace with `init` as process 1.
+//! `odc-agent serve` with the OpenSSH client, in a PID namespace with `init` as PID 1.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test helpers panic on failure")]
 #![expect(clippy::print_stderr, reason = "a failed test prints the log of its server")]

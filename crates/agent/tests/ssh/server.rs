@@ -196,7 +196,7 @@ impl Server {
         let _ = self.process.wait();
     }
 
-    /// Returns the PID of process 1 outside its namespace.
+    /// Returns the PID of `init` outside its namespace.
     pub fn init_pid(&self) -> Option<u32> {
         children(self.pid()).first().copied()
     }

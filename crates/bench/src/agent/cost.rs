@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
 use odc_api::port;
 use odc_control::{Reply, Request};
-use odc_operator::agents::client::{AgentClient, ClientKey, connect};
-use odc_operator::agents::control_ca::ControlCa;
+use odc_operator::agents::ssh_client::{AgentClient, ClientKey, connect};
+use odc_operator::agents::ssh_control_ca::ControlCa;
 use russh::keys::PrivateKey;
 use rustix::time::{ClockId, clock_gettime};
 

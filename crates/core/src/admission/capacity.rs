@@ -1,7 +1,7 @@
 //! Free capacity of the nodes.
 
 use super::Snapshot;
-use super::assignment::{PodsByServer, RunningAssignment};
+use super::assigned_pods::{PodsByServer, RunningAssignment};
 use crate::cluster::{Node, Pod};
 use crate::resources::Resources;
 

@@ -1,4 +1,4 @@
-//! Whether a node accepts a server, as far as it is observed.
+//! Whether a pod fits on a node now, by readiness, taints, labels and free resources.
 
 use odc_api::v1alpha1::Toleration;
 

@@ -1,20 +1,20 @@
 //! Which admissions stay valid. Others are revoked, and the server is pending again in its previous position.
 
-mod double_admission;
+mod quota_conflict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::{Message, Reason};
 
-use super::assignment::{NodeAssignment, PodsByServer, RunningAssignment};
+use super::assigned_pods::{NodeAssignment, PodsByServer, RunningAssignment};
 use super::capacity::FreeCapacity;
 use super::{AccountRef, Fingerprint, NodeRejection, Policy, Server, Snapshot, fit};
 use crate::cluster::Pod;
 use crate::plan::Requeue;
 use crate::resources::Resources;
 use crate::time::remaining;
-use double_admission::QuotaConflicts;
+use quota_conflict::QuotaConflicts;
 
 /// All admissions by what becomes of them.
 pub(super) struct Review<'a> {

@@ -1,4 +1,4 @@
-//! The stored admission: complete values, derived from the previous one.
+//! Builds the new value of `status.admission` from the stored one, for each decision.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;

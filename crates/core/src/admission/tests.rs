@@ -1,17 +1,17 @@
 //! Decisions in typical situations, as lines.
 
-mod assignment;
+mod admit;
 mod eta;
 mod gangs;
 mod history;
-mod inadmissible;
 mod messages;
 mod order;
 mod placement;
 mod preemption;
 mod quota;
+mod rejected_writes;
 mod release;
-mod review;
+mod revocation;
 mod volume_limits;
 
 use odc_api::quantity::Quantity;

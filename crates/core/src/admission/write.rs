@@ -1,5 +1,5 @@
-//! When and in which order decisions are written.
+//! Which decisions are written, and when: rate limit, back-off, and dropping those invalidated by a failed write.
 
-pub(super) mod failed_releases;
+pub(super) mod drop_dependents;
 pub(super) mod status_throttle;
 pub(super) mod write_backoff;

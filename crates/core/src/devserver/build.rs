@@ -2,17 +2,17 @@
 
 pub mod container;
 mod env;
-mod gang;
+mod gang_discovery;
+mod headless_service;
 mod pod;
 mod secret;
 mod security;
-mod service;
 pub mod size;
 mod volume;
 
+pub use headless_service::service;
 pub use pod::{PodAssignment, pod};
 pub use secret::{HOST_PUBLIC_KEY, allowed_keys, key_names, secret};
-pub use service::service;
 
 use std::collections::BTreeMap;
 

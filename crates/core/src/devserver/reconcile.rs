@@ -1,4 +1,4 @@
-//! The state machine of a server: a match over the desired state, and one function for each way to get there.
+//! The reconcile state machine: dispatches on the desired state and returns the next plan.
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@
 mod agent;
 mod api;
 mod crash;
+mod event;
 mod kubelet;
 mod observer;
 mod operator;
@@ -12,7 +13,6 @@ mod property;
 mod race;
 mod scenario;
 mod scheduler;
-mod script;
 
 use std::time::Duration;
 
@@ -25,9 +25,9 @@ use crate::cluster::{self, Node};
 use crate::plan::Write;
 use agent::Agents;
 use api::Fault;
+use event::Event;
 use observer::Observer;
 use operator::Operator;
-use script::Event;
 
 #[derive(Clone)]
 struct Cluster {

@@ -1,4 +1,4 @@
-//! The simulation loop: at each time at which something happens, ends, lines and then a plan.
+//! The simulation loop: at each event time, ends finished jobs, applies trace lines, then plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 

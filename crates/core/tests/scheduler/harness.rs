@@ -1,4 +1,4 @@
-//! A cluster that applies plans.
+//! Test harness: a model of the cluster that applies plans to the scheduler state.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
-//! Simulation of traces.
+//! Tests of simulating, recording, replaying and importing traces.
 
 use odc_core::scheduler::{Policy, Precedence, TraceRecord};
-use odc_core::sim::{self, Options, Report, RequestOutcome, Rng, convert};
+use odc_core::sim::{self, Options, Report, RequestOutcome, Rng, trace_import};
 use serde_json::json;
 
 use super::harness::Effort;
@@ -166,25 +166,27 @@ fn invalid_line_is_reported() {
 
 #[test]
 fn other_trace_formats_are_converted() {
-    let machine = convert::Machine { nodes: None, devices_per_node: None };
+    let machine = trace_import::Machine { nodes: None, devices_per_node: None };
     let swf = "; MaxNodes: 2\n; MaxProcs: 8\n1 100 -1 50 4 -1 -1 4 100 -1 1 7 2 -1 1 1 -1 -1\n\
                2 110 -1 60 8 -1 -1 8 -1 -1 1 8 2 -1 1 1 -1 -1\n3 120 -1 0 1 -1 -1 1 9 -1 0 8 2 -1 1 1 -1 -1\n";
-    let lines = convert::swf(swf, &machine).unwrap();
+    let lines = trace_import::swf(swf, &machine).unwrap();
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let (report, ..) = simulate(&text, &Policy::default());
     assert_eq!(report.requests.len(), 2);
     assert_eq!(report.requests[0].runs[0].started_at, 100);
     // Eight processors on nodes of four are a gang of two, which waits for the end of the first.
     assert_eq!((report.requests[1].runs[0].started_at, report.requests[1].runs[0].nodes.len()), (150, 2));
-    assert!(convert::swf("1 2 3\n", &convert::Machine { nodes: Some(1), devices_per_node: Some(1) }).is_err());
-    assert!(matches!(convert::swf("", &machine), Err(convert::Error::Machine)));
+    assert!(
+        trace_import::swf("1 2 3\n", &trace_import::Machine { nodes: Some(1), devices_per_node: Some(1) }).is_err()
+    );
+    assert!(matches!(trace_import::swf("", &machine), Err(trace_import::Error::Machine)));
 
-    let machine = convert::Machine { nodes: Some(1), devices_per_node: Some(4) };
+    let machine = trace_import::Machine { nodes: Some(1), devices_per_node: Some(4) };
     let csv = "t,user,team,count,lifetime,actual\n0,ada,one,4,100,50\n10,bob,two,2,100,\n";
-    let text: String = convert::csv(csv, &machine).unwrap().iter().map(|line| format!("{line}\n")).collect();
+    let text: String = trace_import::csv(csv, &machine).unwrap().iter().map(|line| format!("{line}\n")).collect();
     let (report, ..) = simulate(&text, &Policy::default());
     assert_eq!(report.requests[1].runs[0].started_at, 50);
-    assert!(matches!(convert::csv("t,user\n", &machine), Err(convert::Error::Column { column: "count" })));
+    assert!(matches!(trace_import::csv("t,user\n", &machine), Err(trace_import::Error::Column { column: "count" })));
 }
 
 /// Returns an overloaded trace with borrowing teams, gangs, bookings, all priorities, early ends, extensions, cancellations

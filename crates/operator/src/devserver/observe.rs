@@ -10,7 +10,7 @@ use odc_core::devserver::agent_requests::Agents;
 use odc_core::devserver::{Observed, SoftState, active_admission, pods};
 use odc_core::object::Kind;
 
-use crate::agents::control_ca::ControlCa;
+use crate::agents::ssh_control_ca::ControlCa;
 use crate::context::Context;
 use crate::soft_state::ServerSoftState;
 

@@ -1,5 +1,5 @@
-//! Writes without a response. They may have been stored, so nothing is planned until the objects were read: an
-//! admission could be made twice, and the watch can be late.
+//! Writes without a response, which may have been stored. Planning waits until those objects are read again, because a
+//! server could be admitted twice and the watch can be late.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -90,7 +90,7 @@ pub fn parse(output: &[u8]) -> Result<Load, String> {
 
 /// Searches for each query, because the user may install it later.
 pub fn find_nvidia_smi(path: Option<&OsStr>) -> Option<std::path::PathBuf> {
-    crate::shell::which("nvidia-smi", path)
+    crate::image_programs::which("nvidia-smi", path)
 }
 
 #[cfg(test)]

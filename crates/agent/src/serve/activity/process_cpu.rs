@@ -1,4 +1,4 @@
-//! CPU usage of processes between two samples, by origin. No I/O.
+//! CPU usage between two samples, grouped by what started the process: agent, session, entrypoint or other. No I/O.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -145,9 +145,9 @@ pub fn is_busy(ticks: u64, ticks_per_second: u64, interval: Duration) -> bool {
     ticks > 0 && u128::from(ticks) * 100 >= available * u128::from(BUSY_THRESHOLD_PERCENT)
 }
 
-/// Returns the origin of each process: that of the nearest ancestor with a known one. Orphans are children of process
-/// 1, but keep their session ID; that of process 1 is also the entrypoint's. Parents are not read atomically, so they
-/// may form a cycle; no path is longer than the number of processes.
+/// Returns the origin of each process: that of the nearest ancestor with a known one. Orphans are children of PID 1,
+/// but keep their session ID; that of PID 1 is also the entrypoint's. Parents are not read atomically, so they may form
+/// a cycle; no path is longer than the number of processes.
 pub fn origins(samples: &[Sample], roots: &Roots<'_>) -> HashMap<u32, Origin> {
     origins_with_visits(samples, roots).0
 }

@@ -6,7 +6,7 @@
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::{Algorithm, Certificate};
 
-use crate::serve::auth::access::AuthorizedKeys;
+use crate::serve::auth::access_list::AuthorizedKeys;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Principal {

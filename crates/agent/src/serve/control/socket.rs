@@ -14,7 +14,7 @@ use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::serve::accept::accept_retrying;
+use crate::serve::accept_retry::accept_retrying;
 use crate::serve::context::Context;
 use crate::serve::control::{self, serve_requests};
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::serve::activity::Activity;
 use crate::serve::blocking::BlockingPool;
 use crate::serve::context::Identity;
-use crate::serve::lifetime::{Lifecycle, LifecycleConfig};
+use crate::serve::lifecycle::{Lifecycle, LifecycleConfig};
 use crate::serve::notify::broadcast::TerminalBroadcast;
 
 const CA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT";
@@ -28,7 +28,7 @@ fn fixture() -> Fixture {
     let name = str::to_owned;
     let ctx = Context {
         activity: Arc::new(Activity::new()),
-        access: crate::serve::auth::access::Access::load(&state, &[], &state, None).0,
+        access: crate::serve::auth::access_list::Access::load(&state, &[], &state, None).0,
         broadcast: TerminalBroadcast::default(),
         identity: Identity {
             server: name("ada-1"),
@@ -107,7 +107,7 @@ async fn every_request_gets_a_reply() {
     let access = Access { keys: vec!["nonsense".to_owned()], control_cas: vec![CA.to_owned()], ..Access::default() };
     let Reply::AccessSet { invalid } = client.request(Request::SetAccess(access.clone())).await else { panic!() };
     assert!(invalid[0].starts_with("key in line 1: "), "{invalid:?}");
-    let expect = crate::serve::auth::access::AuthorizedKeys::parse(&access, None);
+    let expect = crate::serve::auth::access_list::AuthorizedKeys::parse(&access, None);
     assert_eq!(*fixture.ctx.access.authorized_keys(), expect);
     assert_eq!(client.request(Request::SetIdleStatus { status: "in use".into() }).await, Reply::Done);
     let hello = Request::Notify { kind: NoticeKind::Message, text: Some("hello".into()) };

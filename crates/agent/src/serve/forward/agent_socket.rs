@@ -9,7 +9,7 @@ use rustix::process::getuid;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-use crate::serve::accept::accept_retrying;
+use crate::serve::accept_retry::accept_retrying;
 use crate::serve::forward::listener::{ForwardContext, listen};
 use crate::serve::forward::relay::{ByteCounter, Upstream, relay};
 

@@ -15,7 +15,7 @@ use russh::server::Handle;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-use crate::serve::accept::accept_retrying;
+use crate::serve::accept_retry::accept_retrying;
 use crate::serve::activity::Activity;
 use crate::serve::blocking::BlockingPool;
 use crate::serve::forward::relay::{ByteCounter, UNIX_SOCKET_PORT, Upstream, relay};

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
 use crate::bounded_read::read_tail;
+use crate::image_programs;
 use crate::process_id::ProcessId;
-use crate::shell;
 
 pub const ABSENT: &str =
     "Jupyter is not installed in this image. Install it with `pip install jupyterlab`, or use another image.";
@@ -61,7 +61,7 @@ pub struct Launch {
 impl Launch {
     /// Each front end has its own program; `jupyter` finds front ends in directories outside `PATH`.
     pub fn find(&self) -> Option<(FrontEnd, PathBuf)> {
-        let find = |name: &str| shell::which(name, self.path.as_deref());
+        let find = |name: &str| image_programs::which(name, self.path.as_deref());
         let direct = FrontEnd::ALL
             .into_iter()
             .find_map(|front_end| Some((front_end, find(&format!("jupyter-{}", front_end.name()))?)));

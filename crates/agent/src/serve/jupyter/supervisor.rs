@@ -17,13 +17,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backoff::Backoff;
-use crate::init_state::persist;
 use crate::process_id::ProcessId;
 use crate::random;
 use crate::serve::activity::jupyter::{self, Kernel};
 use crate::serve::blocking::BlockingPool;
 use crate::serve::jupyter::http;
 use crate::serve::jupyter::launch::{self, FrontEnd, Launch};
+use crate::serve::persisted_state;
 
 const FILE: &str = "jupyter.json";
 const LOG: &str = "jupyter.log";
@@ -92,7 +92,7 @@ impl Supervisor {
     /// Adopts the server of a previous `serve`.
     pub fn load(state_dir: &Path, home: &Path, port: u16) -> Self {
         let launch = Launch { path: std::env::var_os("PATH"), home: home.to_owned(), log: state_dir.join(LOG), port };
-        let persisted = persist::load(&state_dir.join(FILE)).unwrap_or_default();
+        let persisted = persisted_state::load(&state_dir.join(FILE)).unwrap_or_default();
         let inner = Inner {
             persisted,
             responding: false,
@@ -304,7 +304,7 @@ impl Supervisor {
 
     fn persist(&self, persisted: &Persisted) {
         // On failure a restarted `serve` starts a second server, which finds the port in use and reports it.
-        let _ = persist::store(&self.state_dir.join(FILE), persisted);
+        let _ = persisted_state::store(&self.state_dir.join(FILE), persisted);
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

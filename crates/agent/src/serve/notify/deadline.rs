@@ -8,8 +8,8 @@ use std::time::Duration;
 use odc_control::IdlePolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::init_state::persist;
 use crate::serve::notify::expiry_warning::ExpiryWarning;
+use crate::serve::persisted_state;
 
 const FILE: &str = "deadline.json";
 
@@ -37,7 +37,7 @@ impl Deadline {
     /// Loads what a previous `serve` has stored in this run of the container.
     pub fn load(state_dir: &Path) -> Self {
         let file = state_dir.join(FILE);
-        Self { state: Mutex::new(persist::load(&file).unwrap_or_default()), file }
+        Self { state: Mutex::new(persisted_state::load(&file).unwrap_or_default()), file }
     }
 
     pub fn set(&self, remaining: Option<Duration>, idle: Option<IdlePolicy>, now: Duration) {
@@ -77,7 +77,7 @@ impl Deadline {
     fn persist(&self, previous: &DeadlineState, state: &DeadlineState) {
         if state != previous {
             // On failure a restarted `serve` has no deadline until the operator sets it again.
-            let _ = persist::store(&self.file, state);
+            let _ = persisted_state::store(&self.file, state);
         }
     }
 

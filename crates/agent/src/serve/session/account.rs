@@ -1,4 +1,4 @@
-//! The account of a server: every login, with whatever user name, is this user.
+//! The Unix account of the server. Every SSH login runs as this account, with any user name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::getuid;
 
 use crate::accounts::passwd::Entry;
-use crate::shell;
+use crate::image_programs;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
@@ -23,9 +23,10 @@ impl Account {
     pub fn look_up() -> Self {
         let passwd = fs::read("/etc/passwd").unwrap_or_default();
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        let is_executable =
-            |program: &Path| program.to_str().is_some_and(|program| shell::is_executable(Path::new("/"), program));
-        Self::new(&passwd, getuid().as_raw(), home, is_executable, shell::interactive_shell(Path::new("/")))
+        let is_executable = |program: &Path| {
+            program.to_str().is_some_and(|program| image_programs::is_executable(Path::new("/"), program))
+        };
+        Self::new(&passwd, getuid().as_raw(), home, is_executable, image_programs::interactive_shell(Path::new("/")))
     }
 
     /// `home` from the container's environment overrides the passwd entry, which may not know the home volume.

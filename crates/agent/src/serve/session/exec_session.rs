@@ -1,5 +1,6 @@
-//! `odc-agent exec-session`: creates a new session and executes a program in it. A separate process does this between
-//! fork and exec, where only async-signal-safe functions would be allowed in `serve` itself.
+//! `odc-agent exec-session`: calls `setsid(2)`, optionally sets the controlling terminal, changes the directory and
+//! executes a program. A separate process does this, because after `fork(2)` `serve` itself may only call
+//! async-signal-safe functions.
 
 use std::env::set_current_dir;
 use std::io::stdin;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use odc_control::duration;
 
-use crate::format::extend_command;
+use crate::terminal_text::extend_command;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::serve::notify::notices::PROMPT_FILE;
+use crate::serve::notify::current_notices::PROMPT_FILE;
 use crate::serve::session::env::TOOLS_DIR;
 
 pub const VARIABLE: &str = "PROMPT_COMMAND";

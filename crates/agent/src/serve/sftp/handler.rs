@@ -1,4 +1,4 @@
-//! Executes requests in the file system. Blocks, so it must run on a blocking thread.
+//! Executes SFTP requests on the file system. Calls block, so it must run on a blocking thread.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -13,7 +13,7 @@ use crate::serve::session::process::SessionProcesses;
 use crate::serve::ssh::handler::{Addresses, SshHandler};
 use crate::serve::ssh::pre_auth::PreAuthGuard;
 use crate::serve::ssh::receive_buffer::ReceiveBuffers;
-use crate::serve::ssh::stream::{Disconnect, ThrottledStream};
+use crate::serve::ssh::throttled_stream::{Disconnect, ThrottledStream};
 
 /// Time from the SSH disconnect message until the TCP connection is closed.
 const DISCONNECT_GRACE: Duration = Duration::from_millis(300);

@@ -13,7 +13,7 @@ use russh::{Channel, ChannelId, ChannelOpenFailure, Pty, Sig};
 use tokio::sync::watch;
 
 use crate::serve::activity::SessionGuard;
-use crate::serve::auth::access::Credential;
+use crate::serve::auth::access_list::Credential;
 use crate::serve::auth::certificate::Principal;
 use crate::serve::context::Context;
 use crate::serve::forward::listener::{ForwardContext, Listeners};

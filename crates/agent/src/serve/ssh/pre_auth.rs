@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::serve::ssh::stream::Disconnect;
+use crate::serve::ssh::throttled_stream::Disconnect;
 
 const MAX_PRE_AUTH_CONNECTIONS: usize = 256;
 

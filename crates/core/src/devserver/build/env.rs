@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector};
 use odc_api::HOME;
 
-use super::{gang, literal, size};
+use super::{gang_discovery, literal, size};
 use crate::devserver::validate::Valid;
 
 /// Variables that bound the number of threads of libraries, which would otherwise use the node's core count.
@@ -44,7 +44,7 @@ pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
         all.push(plain("ODC_REPOSITORY_URL", &repository.url));
         all.push(plain("ODC_REPOSITORY_REF", repository.reference.as_deref().unwrap_or_default()));
     }
-    all.extend(gang::env(valid, ordinal));
+    all.extend(gang_discovery::env(valid, ordinal));
     let own = spec.env.iter().filter(|variable| !is_reserved(&variable.name));
     all.retain(|ours| own.clone().all(|variable| variable.name != ours.name));
     let own = own.map(|variable| match &variable.secret {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Secret;
 use odc_api::v1alpha1::{DevServer, DevServerUser};
 
-use super::{gang, metadata, secret_name};
+use super::{gang_discovery, metadata, secret_name};
 use crate::devserver::validate::Valid;
 use crate::object::{Kind, Object};
 
@@ -61,7 +61,7 @@ pub fn secret(valid: &Valid<'_>) -> Object {
         allowed_keys(valid.user, &valid.guests, valid.server).iter().map(|line| format!("{line}\n")).collect(),
     )]);
     if valid.nodes > 1 {
-        data.insert("hostfile".into(), gang::hostfile(valid));
+        data.insert("hostfile".into(), gang_discovery::hostfile(valid));
     }
     let scripts = scripts(valid);
     let named = [(SETUP, scripts.setup), (OWN_SETUP, scripts.own), (PRE_STOP, scripts.pre_stop)];

@@ -8,8 +8,8 @@ use odc_api::v1alpha1::{Desired, DevServer, HibernationCause, Phase};
 
 use super::Cluster;
 use super::api::Fault;
+use super::event::Event;
 use super::observer::Effect;
-use super::script::Event;
 
 /// The final state without times and uids.
 #[derive(Debug, PartialEq)]

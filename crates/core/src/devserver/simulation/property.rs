@@ -3,7 +3,7 @@
 use odc_api::v1alpha1::{Desired, DevServer, HibernationCause, Phase};
 use proptest::prelude::*;
 
-use super::script::{Event, event};
+use super::event::{Event, event};
 use super::{Cluster, api};
 
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use odc_api::v1alpha1::{Desired, DevServer, HibernationCause, Phase};
 
 use super::Cluster;
-use super::script::Event;
+use super::event::Event;
 
 fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)

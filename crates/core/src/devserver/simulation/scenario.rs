@@ -6,7 +6,7 @@ mod disk;
 mod lifetime;
 mod node;
 mod queue_timeout;
-mod resilience;
+mod self_healing;
 mod start;
 mod termination;
 
@@ -16,8 +16,8 @@ use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{Desired, DevServer, DevServerFlavor, HibernationCause, Image, Phase, StopCause};
 
 use super::api::Answer;
+use super::event::Event;
 use super::observer::Effect::{self, Admit, Change, Create, Delete, Release, Revoke, Status, UpdatePending};
-use super::script::Event;
 use super::{Cluster, Pod, Secret};
 use crate::object::Kind;
 

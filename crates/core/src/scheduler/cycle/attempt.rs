@@ -1,4 +1,5 @@
-//! The state of one attempt, which is discarded when a preemption is applied or reverted.
+//! Tentative state of one pass over the queue: quota ledger, reservations, holds and cost budgets. It is discarded
+//! when a preemption is applied or reverted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

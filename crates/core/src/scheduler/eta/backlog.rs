@@ -1,4 +1,5 @@
-//! Expected starts beyond the reservation depth: after the last known start ahead, as soon as the work in between is done.
+//! Expected starts of servers too far back for a reservation: the last known start ahead of them, plus the work queued
+//! in between.
 
 use std::collections::BTreeMap;
 

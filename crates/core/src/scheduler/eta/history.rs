@@ -1,4 +1,4 @@
-//! Runtimes and estimates of the past, per flavor. Fixed size, integers only.
+//! Past runtimes and errors of estimates per flavor, in integer histograms of fixed size.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use odc_control::Listing;
 use tempfile::TempDir;
 
 use super::*;
-use crate::serve::quiesce::render;
+use crate::serve::quiesce::render_listing;
 
 fn home() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -19,7 +19,8 @@ fn file(home: &TempDir, path: impl AsRef<Path>, size: u64) {
 }
 
 fn list(home: &TempDir) -> (String, bool) {
-    let (text, is_truncated) = render::render(&read(home.path(), Instant::now() + Duration::from_secs(60)).unwrap());
+    let (text, is_truncated) =
+        render_listing::render(&read(home.path(), Instant::now() + Duration::from_secs(60)).unwrap());
     (text.into_string(), is_truncated)
 }
 
@@ -87,7 +88,7 @@ fn walk_after_the_deadline_is_incomplete() {
     file(&home, "a/b/c/d/e", 1000);
     let root = read(home.path(), Instant::now()).unwrap();
     assert!(!root.is_complete());
-    let (text, is_truncated) = render::render(&root);
+    let (text, is_truncated) = render_listing::render(&root);
     assert!(is_truncated && text.contains("(incomplete)"), "{text}");
 }
 

@@ -1,5 +1,5 @@
-//! Nodes that rejected a server for a reason that is not observed here. The pair is not tried again until the node changes
-//! or the rejection expires.
+//! Nodes whose kubelet, or for which the kube-scheduler, rejected the pod of a server for a reason that the scheduler cannot
+//! see. Such a node is not tried again for that server until the node changes or the rejection expires.
 //!
 //! Kept in memory only: losing it costs one more attempt.
 

@@ -1,4 +1,5 @@
-//! Servers whose status updates by the scheduler the API server rejects.
+//! Servers whose status updates by the scheduler the API server rejects, for example in a webhook. Reports the rejection
+//! to the owner.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -11,10 +11,10 @@ use russh::keys::ssh_key::public::KeyData;
 use tokio::sync::watch;
 
 use crate::bounded_read::read_bounded;
-use crate::init_state::persist;
 use crate::serve::auth::certificate::{self, CertificateError, Principal};
 use crate::serve::auth::key_list::{KeyList, MAX_KEYS};
 use crate::serve::gang_ssh;
+use crate::serve::persisted_state;
 
 /// Name of the operator's CA in messages.
 const CONTROL_CA: &str = "control CA";
@@ -119,8 +119,8 @@ impl Access {
         persist_dir: Option<&Path>,
     ) -> (Self, Vec<String>) {
         let (file, persist_file) = (state_dir.join(FILE), persist_dir.map(|directory| directory.join(PERSIST_FILE)));
-        let earlier_run = || persist::load_any_run(persist_file.as_deref()?);
-        let spec = persist::load(&file).or_else(earlier_run).unwrap_or_else(|| odc_control::Access {
+        let earlier_run = || persisted_state::load_any_run(persist_file.as_deref()?);
+        let spec = persisted_state::load(&file).or_else(earlier_run).unwrap_or_else(|| odc_control::Access {
             keys: lines(&keys.join("authorized_keys")),
             user_cas: lines(&keys.join("user_ca.pub")),
             control_cas: match control_cas {
@@ -147,7 +147,7 @@ impl Access {
             let is_control_ca = |line: &String| line.starts_with(CONTROL_CA);
             return Err(AccessError::NoControlCa(Reasons(invalid.into_iter().filter(is_control_ca).collect())));
         }
-        let store = |file: &Path| persist::store(file, spec);
+        let store = |file: &Path| persisted_state::store(file, spec);
         let stored = self.persist_file.as_deref().map_or(Ok(()), store).and(store(&self.file));
         *self.keys() = Arc::new(keys);
         self.changes.send_replace(());

@@ -1,4 +1,4 @@
-//! Conversion of other trace formats: the Standard Workload Format, and CSV with a header.
+//! Imports traces in Standard Workload Format, or CSV with a header.
 
 use std::collections::{BTreeMap, BTreeSet};
 

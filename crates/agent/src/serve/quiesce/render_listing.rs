@@ -1,9 +1,9 @@
-//! An inventory as text, one entry per line, with its size first.
+//! Renders a home listing as text: one entry per line, its size first.
 
 use odc_control::Listing;
 
-use crate::format::{sanitize_line, size};
 use crate::serve::quiesce::home_listing::{Entry, Kind, MAX_DEPTH};
+use crate::terminal_text::{sanitize_line, size};
 
 /// Returns the text, and whether it is incomplete. A text that would be too long is rendered with fewer levels.
 pub fn render(root: &Entry) -> (Listing, bool) {

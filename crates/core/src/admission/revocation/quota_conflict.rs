@@ -1,5 +1,5 @@
-//! Admissions of two leaders from the same quota, neither knowing of the other. Like capacity that was admitted twice, they
-//! are revoked before their pods are bound. A quota that was lowered revokes nothing.
+//! Detects that two leaders admitted servers from the same quota during a change of leader. The surplus admission is
+//! revoked before its pods are bound. Lowering a quota revokes nothing.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Formatting of values for terminals.
+//! Text for terminals: sizes, suggested commands, and removal of control characters.
 
 /// Returns the command by which a user extends the server. The duration is an example; without one, devctl prompts for it.
 pub fn extend_command(server: &str) -> String {

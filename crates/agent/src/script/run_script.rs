@@ -1,5 +1,5 @@
 //! `odc-agent run-script`: executes a script of the user in the user's home. This is a separate process because the
-//! home, the script and its interpreter may be on a file system that hangs, and process 1 must not hang with it.
+//! home, the script and its interpreter may be on a file system that hangs, and PID 1 must not hang with it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use odc_control::Outcome;
 
 use crate::args;
-use crate::shell;
+use crate::image_programs;
 
 /// The kernel reads as much of a script, see execve(2).
 const MAX_INTERPRETER_LINE: u64 = 256;
@@ -53,7 +53,7 @@ pub fn command(script: &Path) -> Result<Command, Outcome> {
             command.args(argument);
             command
         }
-        None => Command::new(shell::script_shell(Path::new("/")).ok_or_else(|| {
+        None => Command::new(image_programs::script_shell(Path::new("/")).ok_or_else(|| {
             Outcome::not_found(
                 "this image has no shell; use an image with /bin/sh, or add an interpreter line (#!) to the script",
             )

@@ -1,4 +1,4 @@
-//! Which decisions of a plan remain valid after others could not be written.
+//! Drops admissions that rely on resources whose release could not be written.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -46,7 +46,7 @@ fn new_list_replaces_the_secret_and_survives_a_restart_of_serve() {
 fn list_of_an_earlier_container_run_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("authorized_keys"), ADA).unwrap();
-    persist::store_in_earlier_run(&dir.path().join(FILE), &spec(&[BOB])).unwrap();
+    persisted_state::store_in_earlier_run(&dir.path().join(FILE), &spec(&[BOB])).unwrap();
     assert!(allows(&load(&dir).0, ADA));
 }
 

@@ -15,7 +15,7 @@ use russh::keys::{Certificate, PrivateKey, PublicKey};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::control_ca::ControlCa;
+use super::ssh_control_ca::ControlCa;
 use super::ssh_keygen::generate_key;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

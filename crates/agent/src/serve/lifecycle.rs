@@ -1,5 +1,5 @@
-//! The lifetime of the server as `serve` presents it: expiry and idle warnings, keep-alive, OOM notices, the Jupyter
-//! server, and the preparation of a stop. Requests of the operator and of user commands arrive through
+//! All of `serve` that concerns the life cycle of the server: expiry and idle warnings, keep-alive, OOM notices, Jupyter,
+//! and the preparation of a stop. Requests of the operator and of user commands arrive through
 //! [`crate::serve::control`]; [`crate::serve::background`] drives the timers.
 
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::boot_time;
-use crate::init_state::persist;
 use crate::log::Logger;
 use crate::serve::activity::{Activity, oom};
 use crate::serve::jupyter::supervisor::Supervisor;
+use crate::serve::notify::current_notices::{Notice, NoticeKind, Notices};
 use crate::serve::notify::deadline::Deadline;
 use crate::serve::notify::expiry_warning;
-use crate::serve::notify::notices::{Notice, NoticeKind, Notices};
+use crate::serve::persisted_state;
 use crate::serve::quiesce::Quiesce;
 
 pub const MAX_KEEP_ALIVE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -135,7 +135,7 @@ impl Lifecycle {
         let until_milliseconds = u64::try_from(until.as_millis()).unwrap_or_default();
         let persisted = PersistedKeepAlive { until_milliseconds, reason: reason.clone() };
         // On failure the keep-alive is lost if `serve` restarts.
-        let _ = persist::store(&self.state_dir.join(KEEP_ALIVE_FILE), &persisted);
+        let _ = persisted_state::store(&self.state_dir.join(KEEP_ALIVE_FILE), &persisted);
         activity.set_keep_alive((!time.is_zero()).then_some((until, reason)));
         self.changed.notify_one();
         Ok(())
@@ -143,7 +143,7 @@ impl Lifecycle {
 
     /// Continues the keep-alive of a previous `serve`.
     pub fn restore_keep_alive(&self, activity: &Activity) {
-        let persisted = persist::load(&self.state_dir.join(KEEP_ALIVE_FILE));
+        let persisted = persisted_state::load(&self.state_dir.join(KEEP_ALIVE_FILE));
         if let Some(PersistedKeepAlive { until_milliseconds, reason }) = persisted {
             activity.set_keep_alive(Some((Duration::from_millis(until_milliseconds), reason)));
         }
@@ -185,7 +185,7 @@ impl Lifecycle {
         let text = oom::notice(kills);
         let notice = Notice { line: None, file: Some((OOM_NOTICE_FILE, format!("{text}\n"))) };
         self.notices.set(NoticeKind::Oom, Some(notice));
-        let _ = persist::store(&self.state_dir.join(OOM_COUNT_FILE), &kills);
+        let _ = persisted_state::store(&self.state_dir.join(OOM_COUNT_FILE), &kills);
         text
     }
 
@@ -193,9 +193,9 @@ impl Lifecycle {
     /// once so that a restarted `serve` recognizes later kills.
     pub fn reported_oom_kills(&self, current: impl FnOnce() -> u64) -> u64 {
         let file = self.state_dir.join(OOM_COUNT_FILE);
-        persist::load(&file).unwrap_or_else(|| {
+        persisted_state::load(&file).unwrap_or_else(|| {
             let current = current();
-            let _ = persist::store(&file, &current);
+            let _ = persisted_state::store(&file, &current);
             current
         })
     }

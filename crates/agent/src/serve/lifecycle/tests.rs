@@ -2,7 +2,7 @@ use std::fs;
 use std::sync::Mutex;
 
 use super::*;
-use crate::serve::notify::notices::PROMPT_FILE;
+use crate::serve::notify::current_notices::PROMPT_FILE;
 
 struct Fixture {
     directory: tempfile::TempDir,

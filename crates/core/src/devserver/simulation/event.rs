@@ -1,4 +1,4 @@
-//! External events as data.
+//! External events of the simulation as an enum, so that tests can generate and shrink them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Accepts connections.
+//! Retries `accept(2)` after errors such as EMFILE.
 
 use std::io;
 use std::time::Duration;

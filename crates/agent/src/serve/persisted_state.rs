@@ -1,7 +1,7 @@
-//! State that a restarted `serve` continues with, in files of the state directory.
+//! Files in which `serve` keeps state across its own restarts.
 //!
-//! The files may outlive the container they were written in, so they contain the identity of its process 1. Times in
-//! them are relative to the boot of the node, which is the same for both.
+//! They may outlive the container, so each records the PID 1 that wrote it. Times are relative to the boot of the node,
+//! which a restart of the container does not change.
 
 use std::io::{self, Write as _};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Shells and programs of an image.
+//! Finds shells and executables in the container image.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
