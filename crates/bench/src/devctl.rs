@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use odc_api::v1alpha1::DevServer;
-use odc_tests::{ControlPlane, manifests, user, with_control_plane};
+use odc_tests::{ControlPlane, manifests, user, with_new_control_plane};
 use serde_json::json;
 
 use crate::Report;
@@ -74,7 +74,7 @@ const MAX_EXECUTABLE_MIB: f64 = 20.0;
 pub(crate) async fn run() -> anyhow::Result<Report> {
     let devctl =
         PathBuf::from(std::env::var_os("ODC_DEVCTL").context("ODC_DEVCTL is not set; it must be the path of devctl")?);
-    with_control_plane(async |plane| {
+    with_new_control_plane(async |plane| {
         manifests::install(&plane.client).await?;
         let home = tempfile::tempdir()?;
         // The multi-call executable selects the program by its file name.

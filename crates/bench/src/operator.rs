@@ -14,7 +14,7 @@ use odc_api::v1alpha1::{DevServer, DevServerUser, condition};
 use odc_tests::audit::Request;
 use odc_tests::manifests;
 use odc_tests::operator::{self as operator_process, Operator};
-use odc_tests::{ControlPlane, wait, with_control_plane};
+use odc_tests::{ControlPlane, wait, with_new_control_plane};
 use serde_json::json;
 
 use crate::Report;
@@ -42,9 +42,9 @@ pub(crate) async fn run(total: usize) -> anyhow::Result<Report> {
     let first = 1000.min(total);
     let mut runs = Vec::new();
     for _ in 1..RUNS {
-        runs.push(with_control_plane(async |plane| measure_run(plane, first).await).await?);
+        runs.push(with_new_control_plane(async |plane| measure_run(plane, first).await).await?);
     }
-    with_control_plane(async |plane| {
+    with_new_control_plane(async |plane| {
         let directory = tempfile::tempdir()?;
         let before = install_and_measure_baseline(plane).await?;
         let mut operator = start(plane, directory.path()).await?;

@@ -13,7 +13,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use odc_api::v1alpha1::{DevServer, Phase};
 use odc_tests::manifests;
 use odc_tests::operator::{self, Operator};
-use odc_tests::{ControlPlane, with_control_plane};
+use odc_tests::{ControlPlane, with_new_control_plane};
 use serde_json::json;
 
 use crate::Report;
@@ -56,7 +56,7 @@ fn requests() -> Vec<Request> {
 
 /// Returns the report in Markdown.
 pub(crate) async fn run() -> anyhow::Result<Report> {
-    with_control_plane(async |plane| {
+    with_new_control_plane(async |plane| {
         let directory = tempfile::tempdir()?;
         manifests::install(&plane.client).await?;
         let operator = start(plane, directory.path()).await?;

@@ -15,6 +15,7 @@ mod control;
 mod daemon;
 pub mod ephemeral;
 pub mod error;
+pub mod etcd;
 mod external_cluster;
 mod fs;
 mod host;

@@ -1,6 +1,8 @@
 //! The audit log of the API server. Tests count writes in it.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
@@ -40,12 +42,31 @@ impl Request {
     }
 }
 
-/// Returns all requests so far in the order of their completion.
-pub fn read(log: &Path) -> anyhow::Result<Vec<Request>> {
-    let text = std::fs::read_to_string(log).with_context(|| format!("reading {}", log.display()))?;
-    // The last line may be incomplete.
-    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    complete.lines().map(parse).filter_map(Result::transpose).collect()
+/// The audit log of an API server from one time on.
+pub struct AuditLog {
+    path: PathBuf,
+    offset: u64,
+    since: Timestamp,
+}
+
+impl AuditLog {
+    /// Omits what was received before now, even if it completes later: the watches of earlier clients.
+    pub fn from_now(path: PathBuf) -> anyhow::Result<Self> {
+        let offset = std::fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?.len();
+        Ok(Self { path, offset, since: Timestamp::now() })
+    }
+
+    /// Returns all requests so far in the order of their completion.
+    pub fn read(&self) -> anyhow::Result<Vec<Request>> {
+        let mut text = String::new();
+        let mut file = File::open(&self.path).with_context(|| format!("reading {}", self.path.display()))?;
+        file.seek(SeekFrom::Start(self.offset))?;
+        file.read_to_string(&mut text)?;
+        // The last line may be incomplete.
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        let requests = complete.lines().map(parse).filter_map(Result::transpose);
+        requests.filter(|request| request.as_ref().map_or(true, |request| request.received_at >= self.since)).collect()
+    }
 }
 
 fn parse(line: &str) -> anyhow::Result<Option<Request>> {
@@ -148,9 +169,23 @@ mod tests {
     #[test]
     fn incomplete_last_line_is_skipped() {
         let directory = tempfile::tempdir().unwrap();
-        let log = directory.path().join("audit");
         let line = LINE.replace('\n', "");
-        std::fs::write(&log, format!("{line}\n{}", &line[..40])).unwrap();
-        assert_eq!(read(&log).unwrap().len(), 1);
+        let path = directory.path().join("audit");
+        std::fs::write(&path, format!("{line}\n{}", &line[..40])).unwrap();
+        let log = AuditLog { path, offset: 0, since: "2026-11-17T03:00:00Z".parse().unwrap() };
+        assert_eq!(log.read().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn requests_of_earlier_tests_are_omitted() {
+        let directory = tempfile::tempdir().unwrap();
+        let line = LINE.replace('\n', "");
+        let path = directory.path().join("audit");
+        std::fs::write(&path, format!("{line}\n")).unwrap();
+        let log =
+            AuditLog { since: "2026-11-17T03:00:00Z".parse().unwrap(), ..AuditLog::from_now(path.clone()).unwrap() };
+        let late = line.replace("03:00:00.25", "02:59:59.25");
+        std::fs::write(&path, format!("{line}\n{late}\n{line}\n")).unwrap();
+        assert_eq!(log.read().unwrap().len(), 1, "neither the logged one nor the one received before");
     }
 }

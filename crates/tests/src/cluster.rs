@@ -12,7 +12,7 @@ use crate::Namespace;
 use crate::cleanup::with_cleanup;
 use crate::command::{Output, odc_local};
 use crate::namespace::wait_api_server_ready;
-use crate::shared_cluster::{Mode, SharedCluster};
+use crate::shared_cluster::{Mode, Purpose, SharedCluster};
 use crate::wait;
 
 /// Size of the cluster that serves all requests up to this size.
@@ -45,7 +45,7 @@ async fn with_mode<T>(
     test: impl AsyncFnOnce(&Cluster) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     crate::init();
-    let shared = SharedCluster::new(nodes.max(MIN_NODES));
+    let shared = SharedCluster::new(Purpose::Nodes(nodes.max(MIN_NODES)));
     let _guard = shared.acquire(mode).await?;
     // A killed test cannot clean up, so the next one repairs what it left.
     repair(&shared).await.context("before the test")?;

@@ -4,7 +4,8 @@
 //! |---|---|---|---|
 //! | SQL | [`with_database`] | a dedicated PostgreSQL | 1 s |
 //! | an API server | [`with_namespace`] | a namespace on a shared control plane | 5 s once |
-//! | cluster-scoped objects, an operator | [`with_control_plane`] | a dedicated control plane, simulated nodes, a fake kubelet | 5 s |
+//! | cluster-scoped objects, an operator | [`with_control_plane`] | a control plane with ODC installed, for this test alone; simulated nodes, a fake kubelet | 8 s once |
+//! | a new control plane | [`with_new_control_plane`] | as above, without ODC and with an empty history | 5 s |
 //! | running pods | [`with_cluster`] | a namespace on shared real nodes | 20 s once |
 //! | a cluster to start and stop | [`with_scratch_cluster`] | a state directory, reset afterwards | depends on the test |
 //!
@@ -17,6 +18,7 @@ mod cluster;
 pub mod command;
 mod control_plane;
 mod database;
+pub mod etcd_snapshot;
 pub mod fake_kubelet;
 pub mod manifests;
 pub mod namespace;
@@ -29,7 +31,7 @@ pub mod user;
 pub mod wait;
 
 pub use cluster::{Cluster, with_cluster, with_exclusive_cluster};
-pub use control_plane::{ControlPlane, with_control_plane};
+pub use control_plane::{ControlPlane, with_control_plane, with_new_control_plane};
 pub use database::{Database, with_database};
 pub use namespace::{Namespace, with_namespace};
 pub use scratch_cluster::{ScratchCluster, with_scratch_cluster};

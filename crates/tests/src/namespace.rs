@@ -12,7 +12,7 @@ use rand::Rng as _;
 use serde_json::json;
 
 use crate::cleanup::with_cleanup;
-use crate::shared_cluster::{Mode, SharedCluster};
+use crate::shared_cluster::{Mode, Purpose, SharedCluster};
 use crate::wait;
 
 /// Covers the restart of an API server that an earlier test has killed.
@@ -30,7 +30,7 @@ pub struct Namespace {
 
 pub async fn with_namespace<T>(test: impl AsyncFnOnce(&Namespace) -> anyhow::Result<T>) -> anyhow::Result<T> {
     crate::init();
-    let cluster = SharedCluster::new(0);
+    let cluster = SharedCluster::new(Purpose::Nodes(0));
     let _guard = cluster.acquire(Mode::Shared).await?;
     let namespace = Namespace::create(cluster.directory.join("kubeconfig")).await?;
     with_cleanup(test(&namespace), async || namespace.delete().await).await

@@ -40,10 +40,54 @@ impl Mode {
     }
 }
 
-/// One size of shared cluster. Zero nodes is a control plane only.
+/// Number of control planes that tests use in turn.
+pub const CONTROL_PLANES: u8 = 2;
+
+/// What a shared cluster is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nodes for running pods. Zero nodes is a control plane for tests in their own namespaces.
+    Nodes(u8),
+    /// A control plane with ODC installed, for one test at a time.
+    ControlPlane(u8),
+}
+
+impl Purpose {
+    /// Returns all shared clusters.
+    pub fn all() -> impl Iterator<Item = Self> {
+        [Self::Nodes(0), Self::Nodes(2)].into_iter().chain((0..CONTROL_PLANES).map(Self::ControlPlane))
+    }
+
+    /// Returns the number of nodes.
+    pub fn nodes(self) -> u8 {
+        match self {
+            Self::Nodes(nodes) => nodes,
+            Self::ControlPlane(_) => 0,
+        }
+    }
+}
+
+impl std::fmt::Display for Purpose {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Nodes(nodes) => write!(f, "n{nodes}"),
+            Self::ControlPlane(index) => write!(f, "control-plane-{index}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Purpose {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> anyhow::Result<Self> {
+        Self::all().find(|purpose| purpose.to_string() == name).with_context(|| format!("unknown cluster {name}"))
+    }
+}
+
+/// One of the shared clusters.
 #[derive(Clone, Debug)]
 pub struct SharedCluster {
-    pub nodes: u8,
+    pub purpose: Purpose,
     /// State directory of the cluster.
     pub directory: PathBuf,
 }
@@ -55,8 +99,8 @@ pub struct ClusterLease {
 }
 
 impl SharedCluster {
-    pub fn new(nodes: u8) -> Self {
-        Self { nodes, directory: std::env::temp_dir().join(format!("{}n{nodes}", directory_prefix())) }
+    pub fn new(purpose: Purpose) -> Self {
+        Self { purpose, directory: std::env::temp_dir().join(format!("{}{purpose}", directory_prefix())) }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -65,6 +109,11 @@ impl SharedCluster {
 
     pub fn lock(&self) -> PathBuf {
         self.directory.with_extension("lock")
+    }
+
+    /// Locked by the test that uses a control plane.
+    pub fn in_use(&self) -> PathBuf {
+        self.directory.with_extension("use")
     }
 
     pub fn log(&self) -> PathBuf {
@@ -128,7 +177,7 @@ impl SharedCluster {
     fn start_daemon(&self) -> anyhow::Result<Child> {
         let log = std::fs::File::options().create(true).append(true).open(self.log())?;
         Command::new(executable("odc-testbed")?)
-            .arg(self.nodes.to_string())
+            .arg(self.purpose.to_string())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -158,6 +207,14 @@ pub fn temporary_directory_prefix() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_of_purpose_round_trips() {
+        for purpose in Purpose::all() {
+            assert_eq!(purpose.to_string().parse::<Purpose>().unwrap(), purpose);
+        }
+        assert!("n7".parse::<Purpose>().is_err());
+    }
 
     #[test]
     fn mode_byte_round_trips() {

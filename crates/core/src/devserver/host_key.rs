@@ -17,7 +17,7 @@ use crate::time::{self, until};
 const SECRET_CHECK_DELAY: Duration = Duration::from_secs(15);
 /// The interval between checks of the Secret.
 const SECRET_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// The interval between checks of a foreign Secret. The owner of the server was told to delete it.
+/// The interval between checks of a foreign Secret, which the owner of the server has to delete.
 const FOREIGN_SECRET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Reconcile<'_> {

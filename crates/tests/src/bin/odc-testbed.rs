@@ -1,6 +1,6 @@
 //! Runs one shared cluster: starts it, grants its use to tests, and stops it when no test has used it for a while.
 //!
-//! `odc-testbed NODES` runs a cluster. `odc-testbed --stop` waits for the daemons of this clone to exit and removes what
+//! `odc-testbed NAME` runs a cluster. `odc-testbed --stop` waits for the daemons of this clone to exit and removes what
 //! killed daemons and tests have left.
 
 use std::process::ExitCode;
@@ -11,10 +11,11 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use odc_tests::command::odc_local;
-use odc_tests::operator;
+use odc_tests::etcd_snapshot::EtcdSnapshot;
 use odc_tests::shared_cluster::{
-    EXIT_ALREADY_RUNNING, GRANTED, Mode, SharedCluster, directory_prefix, temporary_directory_prefix,
+    EXIT_ALREADY_RUNNING, GRANTED, Mode, Purpose, SharedCluster, directory_prefix, temporary_directory_prefix,
 };
+use odc_tests::{manifests, operator};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
@@ -24,8 +25,6 @@ use tokio::sync::{RwLock, watch};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 const DAEMON_EXIT_TIMEOUT: Duration = Duration::from_secs(120);
-/// Node counts of the shared clusters.
-const SIZES: [u8; 2] = [0, 2];
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
@@ -47,14 +46,24 @@ async fn run(cluster: &SharedCluster) -> anyhow::Result<ExitCode> {
     }
     let _ = std::fs::remove_file(cluster.socket());
     std::fs::write(cluster.log(), "")?;
-    odc_local(&cluster.directory, &["up", "--nodes", &cluster.nodes.to_string()]).await?.check()?;
-    if cluster.nodes > 0 {
-        shorten_timeouts(cluster).await?;
-    }
+    // A killed daemon leaves the objects of a test.
+    odc_local(&cluster.directory, &["reset"]).await?.check()?;
+    odc_local(&cluster.directory, &["up", "--nodes", &cluster.purpose.nodes().to_string()]).await?.check()?;
+    let snapshot = match cluster.purpose {
+        Purpose::Nodes(0) => None,
+        Purpose::Nodes(_) => {
+            shorten_timeouts(cluster).await?;
+            None
+        }
+        Purpose::ControlPlane(_) => {
+            manifests::install(&odc_local::cluster::client(&cluster.directory.join("kubeconfig")).await?).await?;
+            Some(EtcdSnapshot::take(&cluster.directory).await?)
+        }
+    };
     let listener = UnixListener::bind(cluster.socket())?;
 
     let users = watch::Sender::new(0usize);
-    let access = Arc::new(RwLock::new(()));
+    let access = Arc::new(RwLock::new(snapshot));
     let mut user_count = users.subscribe();
     loop {
         let idle = async {
@@ -68,7 +77,9 @@ async fn run(cluster: &SharedCluster) -> anyhow::Result<ExitCode> {
                 users.send_modify(|count| *count += 1);
                 let (users, access) = (users.clone(), access.clone());
                 tokio::spawn(async move {
-                    serve(connection, &access).await;
+                    if let Err(error) = serve(connection, &access).await {
+                        eprintln!("{error:#}");
+                    }
                     users.send_modify(|count| *count -= 1);
                 });
             }
@@ -95,12 +106,16 @@ async fn shorten_timeouts(cluster: &SharedCluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves one test until it closes the connection. A connection error counts as closed.
-async fn serve(mut connection: UnixStream, access: &RwLock<()>) {
-    let Ok(byte) = connection.read_u8().await else { return };
+/// Serves one test until it closes the connection. A connection error counts as closed. Before exclusive use, the content
+/// of the cluster is restored.
+async fn serve(mut connection: UnixStream, access: &RwLock<Option<EtcdSnapshot>>) -> anyhow::Result<()> {
+    let Ok(byte) = connection.read_u8().await else { return Ok(()) };
     match Mode::from_byte(byte) {
         Some(Mode::Exclusive) => {
-            let _access = access.write().await;
+            let snapshot = access.write().await;
+            if let Some(snapshot) = snapshot.as_ref() {
+                snapshot.restore().await?;
+            }
             grant(connection).await;
         }
         Some(Mode::Shared) => {
@@ -109,6 +124,7 @@ async fn serve(mut connection: UnixStream, access: &RwLock<()>) {
         }
         None => {}
     }
+    Ok(())
 }
 
 async fn grant(mut connection: UnixStream) {
@@ -120,8 +136,8 @@ async fn grant(mut connection: UnixStream) {
 /// Continues after a failure, so that one directory does not keep the others. Returns the first error.
 async fn remove_all() -> anyhow::Result<()> {
     let mut result = Ok(());
-    for nodes in SIZES {
-        let cluster = SharedCluster::new(nodes);
+    for purpose in Purpose::all() {
+        let cluster = SharedCluster::new(purpose);
         if cluster.lock().exists() {
             result = result.and(wait_daemon_exit(&cluster).await);
         }
@@ -149,7 +165,7 @@ async fn wait_daemon_exit(cluster: &SharedCluster) -> anyhow::Result<()> {
         anyhow::ensure!(Instant::now() < deadline, "the daemon of {} does not exit", cluster.directory.display());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    for leftover in [cluster.socket(), cluster.log(), cluster.lock()] {
+    for leftover in [cluster.socket(), cluster.log(), cluster.lock(), cluster.in_use()] {
         // A daemon that failed early has not created all of them.
         let _ = std::fs::remove_file(leftover);
     }

@@ -90,7 +90,6 @@ impl Machine {
 
 pub async fn with_fixture<T>(test: impl AsyncFnOnce(&Fixture<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
     with_control_plane(async |plane| {
-        manifests::install(&plane.client).await?;
         let machine = Machine::with_frozen_clock()?;
         for user in ["ada", "bob"] {
             user::create_user_without_operator(&plane.client, &plane.kubeconfig, user, &machine.kubeconfig(user))

@@ -233,6 +233,8 @@ impl<'a> FaultHarness<'a> {
             else {
                 continue;
             };
+            // The name of the Secret ends with a part of the server's uid.
+            let rest = rest.find("-keys-").map_or(rest, |start| &rest[..start + "-keys".len()]);
             // A deletion is repeated if its response was lost; each object counts once.
             let uid = entry.uid_before.as_ref().or(entry.uid.as_ref());
             if entry.verb == Verb::Create || uid.is_none_or(|uid| deleted.insert(uid.clone())) {

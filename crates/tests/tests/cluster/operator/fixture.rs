@@ -15,7 +15,7 @@ use odc_api::v1alpha1::condition::{self, Type};
 use odc_api::v1alpha1::{DevServer, DevServerStatus, DevServerUser, Phase};
 use odc_tests::audit::Request;
 use odc_tests::operator::{self, Operator};
-use odc_tests::{ControlPlane, manifests, namespace, wait, with_control_plane};
+use odc_tests::{ControlPlane, manifests, namespace, wait, with_control_plane, with_new_control_plane};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -42,29 +42,41 @@ pub struct Fixture<'a> {
 /// Provides two nodes with eight GPUs each, the flavors `cpu` (default) and `gpu`, and the user `ada`. The operator does not
 /// run yet.
 pub async fn with_fixture<T>(test: impl AsyncFnOnce(&Fixture<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    with_control_plane(async |plane| {
-        let directory = tempfile::tempdir()?;
+    with_control_plane(async |plane| prepare(plane, test).await).await
+}
+
+/// As [`with_fixture`], on a control plane whose components are child processes of the test, which may stop them.
+pub async fn with_own_control_plane<T>(test: impl AsyncFnOnce(&Fixture<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    with_new_control_plane(async |plane| {
         manifests::install(&plane.client).await?;
-        for node in ["node-1", "node-2"] {
-            let resources = [("cpu", "64"), ("memory", "512Gi"), ("ephemeral-storage", "1Ti"), ("nvidia.com/gpu", "8")];
-            plane.add_node(node, &resources).await?;
-        }
-        for object in [flavor("cpu", true), flavor("gpu", false), user("ada")] {
-            manifests::apply(&plane.client, &object).await?;
-        }
-        let kubeconfig = directory.path().join("operator.kubeconfig");
-        let token = operator::service_account_token(&plane.client).await?;
-        operator::write_token_kubeconfig(&plane.kubeconfig, &token, &kubeconfig)?;
-        let fixture = Fixture {
-            plane,
-            directory: directory.path().to_owned(),
-            kubeconfig,
-            servers: Api::namespaced(plane.client.clone(), NAMESPACE),
-            pods: Api::namespaced(plane.client.clone(), NAMESPACE),
-        };
-        test(&fixture).await
+        prepare(plane, test).await
     })
     .await
+}
+
+async fn prepare<T>(
+    plane: &ControlPlane,
+    test: impl AsyncFnOnce(&Fixture<'_>) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let directory = tempfile::tempdir()?;
+    for node in ["node-1", "node-2"] {
+        let resources = [("cpu", "64"), ("memory", "512Gi"), ("ephemeral-storage", "1Ti"), ("nvidia.com/gpu", "8")];
+        plane.add_node(node, &resources).await?;
+    }
+    for object in [flavor("cpu", true), flavor("gpu", false), user("ada")] {
+        manifests::apply(&plane.client, &object).await?;
+    }
+    let kubeconfig = directory.path().join("operator.kubeconfig");
+    let token = operator::service_account_token(&plane.client).await?;
+    operator::write_token_kubeconfig(&plane.kubeconfig, &token, &kubeconfig)?;
+    let fixture = Fixture {
+        plane,
+        directory: directory.path().to_owned(),
+        kubeconfig,
+        servers: Api::namespaced(plane.client.clone(), NAMESPACE),
+        pods: Api::namespaced(plane.client.clone(), NAMESPACE),
+    };
+    test(&fixture).await
 }
 
 pub fn flavor(name: &str, default: bool) -> Value {

@@ -11,7 +11,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 use super::super::fault_harness::FaultHarness;
-use super::super::fixture::{TIMEOUT, with_fixture};
+use super::super::fixture::{TIMEOUT, with_fixture, with_own_control_plane};
 use super::{LEASE_DURATION, RENEW_INTERVAL, check_pods, pod_uids, wait_exit};
 
 #[tokio::test]
@@ -94,7 +94,7 @@ fn api_server_pid() -> anyhow::Result<Pid> {
 
 #[tokio::test]
 async fn api_server_restart_keeps_servers_running() -> anyhow::Result<()> {
-    with_fixture(async |fixture| {
+    with_own_control_plane(async |fixture| {
         let mut operator = fixture.start_operator().await?;
         fixture.create_running("running", json!({"flavor": "gpu"})).await?;
         let pods = pod_uids(fixture).await?;
