@@ -30,7 +30,7 @@ const TAIL_LINES: usize = 10;
 /// Printed by `up` and `status` if the kernel cannot mount the pool.
 pub(super) const NO_STORAGE: &str = "\
 warning: persistent volumes are not available: this kernel has no btrfs or no loop devices; everything else works
-hint: run `modprobe btrfs loop`, or use a kernel with CONFIG_BTRFS_FS and CONFIG_BLK_DEV_LOOP, then run `./dev up` again";
+hint: run `modprobe -a btrfs loop`, or use a kernel with CONFIG_BTRFS_FS and CONFIG_BLK_DEV_LOOP, then run `./dev up` again";
 
 pub async fn up(layout: Layout, options: UpOptions) -> anyhow::Result<()> {
     let started = Instant::now();
