@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod args;
+mod authority;
 pub mod btrfs;
 pub mod capacity;
 pub mod command;

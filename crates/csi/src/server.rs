@@ -10,9 +10,12 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::Routes;
 use tonic::transport::Server as Grpc;
+
+use crate::authority;
 
 /// Time for calls in progress to complete on shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,11 +47,12 @@ impl Server {
         let bind_error = |source| Error::Bind { path: path.to_owned(), source };
         let listener = UnixListener::bind(path).map_err(bind_error)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(bind_error)?;
+        let connections = UnixListenerStream::new(listener).map(|accepted| accepted.map(authority::normalize));
         let (shutdown, closed) = oneshot::channel();
         let serve = Grpc::builder()
             .concurrency_limit_per_connection(MAX_CALLS_PER_CONNECTION)
             .add_routes(services)
-            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async {
+            .serve_with_incoming_shutdown(connections, async {
                 // An error means that the sender was dropped, which also ends the server.
                 let _: Result<(), _> = closed.await;
             });

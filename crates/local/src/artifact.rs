@@ -24,8 +24,18 @@ struct Module {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
     package: &'static str,
+    /// Programs of other modules that are part of the executable: name and `package main`.
+    programs: &'static [(&'static str, &'static str)],
+    data: Option<ModuleData>,
     /// Shown in the progress output.
     description: &'static str,
+}
+
+/// Files of a required module that are joined into one file beside the executable.
+struct ModuleData {
+    module: &'static str,
+    files: &'static [&'static str],
+    output: &'static str,
 }
 
 const KUBE: Module = Module {
@@ -37,6 +47,8 @@ const KUBE: Module = Module {
         ("internal/multicall/multicall.go", include_str!("../../../local/kubernetes/internal/multicall/multicall.go")),
     ],
     package: ".",
+    programs: &[],
+    data: None,
     description: "Kubernetes (about 7 minutes, once)",
 };
 
@@ -48,6 +60,8 @@ const COREDNS: Module = Module {
         ("main.go", include_str!("../../../local/coredns/main.go")),
     ],
     package: ".",
+    programs: &[],
+    data: None,
     description: "CoreDNS (about 2 minutes, once)",
 };
 
@@ -58,6 +72,19 @@ const KWOK: Module = Module {
         ("go.sum", include_str!("../../../local/kwok/go.sum")),
     ],
     package: "sigs.k8s.io/kwok/cmd/kwok",
+    programs: &[],
+    // Stages for fast nodes and pods.
+    data: Some(ModuleData {
+        module: "sigs.k8s.io/kwok",
+        files: &[
+            "kustomize/stage/node/fast/node-initialize.yaml",
+            "kustomize/stage/node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+            "kustomize/stage/pod/fast/pod-ready.yaml",
+            "kustomize/stage/pod/fast/pod-complete.yaml",
+            "kustomize/stage/pod/fast/pod-delete.yaml",
+        ],
+        output: KWOK_STAGES,
+    }),
     description: "kwok, for simulated nodes (about 2 minutes, once)",
 };
 
@@ -68,11 +95,43 @@ const CSI_SANITY: Module = Module {
         ("go.sum", include_str!("../../../local/csi/go.sum")),
     ],
     package: "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
+    programs: &[],
+    data: None,
     description: "the CSI sanity suite (about 1 minute, once)",
 };
 
-/// Stages of nodes and pods for kwok, joined from the files of its module.
+const CSI_SIDECARS: Module = Module {
+    name: "csi-sidecars",
+    files: &[
+        ("go.mod", include_str!("../../../local/csi/go.mod")),
+        ("go.sum", include_str!("../../../local/csi/go.sum")),
+        ("main.go", include_str!("../../../local/csi/_sidecars/main.go")),
+        ("internal/flags/flags.go", include_str!("../../../local/csi/_sidecars/internal/flags/flags.go")),
+        ("internal/multicall/multicall.go", include_str!("../../../local/kubernetes/internal/multicall/multicall.go")),
+    ],
+    package: ".",
+    programs: &[
+        ("csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner"),
+        ("csi-resizer", "github.com/kubernetes-csi/external-resizer/cmd/csi-resizer"),
+        ("csi-snapshotter", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter"),
+        ("snapshot-controller", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller"),
+    ],
+    data: Some(ModuleData {
+        module: "github.com/kubernetes-csi/external-snapshotter/client/v8",
+        files: &[
+            "config/crd/snapshot.storage.k8s.io_volumesnapshotclasses.yaml",
+            "config/crd/snapshot.storage.k8s.io_volumesnapshotcontents.yaml",
+            "config/crd/snapshot.storage.k8s.io_volumesnapshots.yaml",
+        ],
+        output: SNAPSHOT_CRDS,
+    }),
+    description: "the CSI sidecars (about 3 minutes, once)",
+};
+
+/// Stages of nodes and pods for kwok.
 const KWOK_STAGES: &str = "stages.yaml";
+/// CRDs of volume snapshots.
+const SNAPSHOT_CRDS: &str = "crds.yaml";
 
 /// Paths of all executables, which may not be built yet.
 #[derive(Clone, Debug)]
@@ -82,6 +141,9 @@ pub struct Executables {
     pub kwok: PathBuf,
     pub kwok_stages: PathBuf,
     pub csi_sanity: PathBuf,
+    pub csi_sidecars: PathBuf,
+    pub snapshot_crds: PathBuf,
+    pub csi: PathBuf,
     pub fake_gpu_plugin: PathBuf,
     pub agent: PathBuf,
     pub pause: PathBuf,
@@ -101,6 +163,9 @@ impl Executables {
             kwok: KWOK.executable()?,
             kwok_stages: KWOK.executable()?.with_file_name(KWOK_STAGES),
             csi_sanity: CSI_SANITY.executable()?,
+            csi_sidecars: CSI_SIDECARS.executable()?,
+            snapshot_crds: CSI_SIDECARS.executable()?.with_file_name(SNAPSHOT_CRDS),
+            csi: sibling("odc-csi"),
             fake_gpu_plugin: sibling("odc-fake-gpu-plugin"),
             agent: sibling("odc-agent"),
             pause: sibling("odc-pause"),
@@ -134,8 +199,12 @@ impl Executables {
         CSI_SANITY.ensure(progress).await
     }
 
+    pub async fn ensure_csi_sidecars(&self, progress: Progress) -> anyhow::Result<()> {
+        CSI_SIDECARS.ensure(progress).await
+    }
+
     pub async fn ensure_all(&self, progress: Progress) -> anyhow::Result<()> {
-        for module in [KUBE, COREDNS, KWOK] {
+        for module in [KUBE, COREDNS, KWOK, CSI_SIDECARS] {
             module.ensure(progress).await?;
         }
         Ok(())
@@ -158,6 +227,10 @@ impl Module {
         for argument in self.arguments() {
             hash.update(argument);
             hash.update([0]);
+        }
+        for (name, package) in self.programs {
+            hash.update(name);
+            hash.update(package);
         }
         let hash: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
         Ok(cache_dir()?.join("executables").join(format!("{}-{hash}", self.name)))
@@ -209,38 +282,67 @@ impl Module {
             std::fs::create_dir_all(path.parent().unwrap_or(&work))?;
             std::fs::write(path, text)?;
         }
+        for (name, package) in self.programs {
+            self.copy_program(&work.join("source"), name, package).await?;
+        }
         let mut arguments = self.arguments();
         arguments.extend(["-o".into(), work.join(self.name).display().to_string(), self.package.into()]);
         run_go(self.name, &work.join("source"), &arguments).await?;
-        if self.name == KWOK.name {
-            write_stages(&work).await?;
+        if let Some(data) = &self.data {
+            self.join_data(&work, data).await?;
         }
         std::fs::remove_dir_all(work.join("source"))?;
         std::fs::rename(&work, directory).with_context(|| format!("renaming to {}", directory.display()))
     }
-}
 
-/// Joins kwok's stages for fast nodes and pods into one file.
-async fn write_stages(work: &Path) -> anyhow::Result<()> {
-    let list: Vec<String> = ["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"].map(Into::into).to_vec();
-    let module = PathBuf::from(run_go("kwok", &work.join("source"), &list).await?.trim());
-    let mut text = String::new();
-    for file in KWOK_STAGE_FILES {
-        let path = module.join("kustomize/stage").join(file);
-        text += &std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        text += "\n---\n";
+    /// Copies a `package main` of a required module to `internal/NAME`, where its main function is exported. Its flags are
+    /// registered in a set of their own: the file with the call sorts first, and is therefore initialized first.
+    async fn copy_program(&self, source: &Path, name: &str, package: &str) -> anyhow::Result<()> {
+        let list: Vec<String> = ["list", "-f", "{{.Dir}}", package].map(Into::into).to_vec();
+        let upstream = PathBuf::from(run_go(self.name, source, &list).await?.trim());
+        let target = source.join("internal").join(name);
+        std::fs::create_dir_all(&target)?;
+        let mut has_main = false;
+        for entry in std::fs::read_dir(&upstream).with_context(|| format!("reading {}", upstream.display()))? {
+            let path = entry?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            if path.extension().is_some_and(|extension| extension == "go") && !stem.ends_with("_test") {
+                let (text, is_main) = export_main(&std::fs::read_to_string(&path)?);
+                std::fs::write(target.join(format!("{stem}.go")), text)?;
+                has_main |= is_main;
+            }
+        }
+        anyhow::ensure!(has_main, "{package} has no main function");
+        let flags = format!(
+            "package sidecar\n\nimport \"odc.dev/local/csi/internal/flags\"\n\nvar _ = flags.New(\"{name}\")\n"
+        );
+        std::fs::write(target.join("0_flags.go"), flags)?;
+        Ok(())
     }
-    std::fs::write(work.join(KWOK_STAGES), text)?;
-    Ok(())
+
+    /// Joins YAML files of a required module into one.
+    async fn join_data(&self, work: &Path, data: &ModuleData) -> anyhow::Result<()> {
+        let list: Vec<String> = ["list", "-m", "-f", "{{.Dir}}", data.module].map(Into::into).to_vec();
+        let module = PathBuf::from(run_go(self.name, &work.join("source"), &list).await?.trim());
+        let mut text = String::new();
+        for file in data.files {
+            let path = module.join(file);
+            text += &std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            text += "\n---\n";
+        }
+        std::fs::write(work.join(data.output), text)?;
+        Ok(())
+    }
 }
 
-const KWOK_STAGE_FILES: [&str; 5] = [
-    "node/fast/node-initialize.yaml",
-    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
-    "pod/fast/pod-ready.yaml",
-    "pod/fast/pod-complete.yaml",
-    "pod/fast/pod-delete.yaml",
-];
+/// Turns a source file of a `package main` into one of a package that another program can import. Returns the text, and
+/// whether it contains the main function.
+fn export_main(text: &str) -> (String, bool) {
+    let package = text.replacen("\npackage main\n", "\npackage sidecar\n", 1);
+    let exported = package.replacen("\nfunc main() {\n", "\nfunc Main() {\n", 1);
+    let is_exported = exported != package;
+    (exported, is_exported)
+}
 
 async fn run_go(name: &str, directory: &Path, arguments: &[String]) -> anyhow::Result<String> {
     let logs = cache_dir()?.join("logs");
@@ -354,6 +456,13 @@ mod tests {
     fn network_failures_are_distinguished_from_build_failures() {
         assert!(is_network_failure("go: github.com/x: Get \"…\": dial tcp: lookup …: no such host"));
         assert!(!is_network_failure("main.go:3:1: undefined: x"));
+    }
+
+    #[test]
+    fn main_function_is_exported_once() {
+        let (text, is_main) = export_main("// A\npackage main\n\nfunc main() {\n}\n");
+        assert_eq!((text.as_str(), is_main), ("// A\npackage sidecar\n\nfunc Main() {\n}\n", true));
+        assert!(!export_main("// A\npackage main\n\nfunc mainly() {\n}\n").1);
     }
 
     #[test]

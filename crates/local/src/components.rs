@@ -35,6 +35,8 @@ pub struct Blueprint {
     /// Present only if the cluster has nodes, which need changes to the host.
     pub host: Option<Host>,
     postgres_bin: PathBuf,
+    /// Whether the kernel can mount the pool of persistent volumes.
+    kernel_supports_storage: bool,
     /// Value of `NO_PROXY`, if this machine uses an HTTP proxy: cluster addresses bypass it.
     no_proxy: Option<String>,
 }
@@ -46,7 +48,29 @@ impl Blueprint {
             Mode::ControlPlane | Mode::External => None,
         };
         let no_proxy = no_proxy(&settings);
-        Ok(Self { settings, layout, executables, host, postgres_bin: database::find_postgres_bin(), no_proxy })
+        Ok(Self {
+            settings,
+            layout,
+            executables,
+            host,
+            postgres_bin: database::find_postgres_bin(),
+            kernel_supports_storage: crate::host::supports_storage()?,
+            no_proxy,
+        })
+    }
+
+    /// Reports whether persistent volumes are installed.
+    pub fn has_storage(&self) -> bool {
+        self.wants_storage() && self.kernel_supports_storage
+    }
+
+    /// Reports whether persistent volumes are missing because of the kernel.
+    pub fn lacks_storage(&self) -> bool {
+        self.wants_storage() && !self.kernel_supports_storage
+    }
+
+    fn wants_storage(&self) -> bool {
+        self.settings.mode() == Mode::Full && !self.settings.bare
     }
 
     /// Returns every component that should be running.
@@ -73,6 +97,9 @@ impl Blueprint {
                 components.push(self.dns());
                 if !self.settings.bare {
                     components.push(self.odc());
+                }
+                if self.has_storage() {
+                    components.push(self.storage());
                 }
                 for node in self.settings.running_nodes() {
                     components.extend(self.node(node));
@@ -108,6 +135,11 @@ impl Blueprint {
     /// Installs ODC into the cluster.
     fn odc(&self) -> Component {
         self.job("odc").depends_on("cluster").depends_on("images")
+    }
+
+    /// Installs persistent volumes into the cluster, after ODC, whose pods are needed first.
+    fn storage(&self) -> Component {
+        self.job("storage").depends_on("odc")
     }
 
     /// Runs `odc local job NAME` as a component, so that the supervisor retries it like any other.

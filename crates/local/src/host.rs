@@ -6,9 +6,10 @@
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use odc_api::duration::format_seconds;
 use rustix::process::Signal;
 use serde::Deserialize;
 
@@ -26,6 +27,9 @@ const IP_FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 const CONTAINER_GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// Generous, because a busy machine is slow to reap killed processes.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The kernel writes the data of the pool back before it detaches the loop device.
+const POOL_RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
+const POOL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Directories that are private to a node: fixed paths to which the kubelet, containerd and CNI plugins write.
 const NODE_DIRECTORIES: [(&str, &str); 6] = [
@@ -36,6 +40,8 @@ const NODE_DIRECTORIES: [(&str, &str); 6] = [
     ("/run/containerd", "run/containerd"),
     ("/run/netns", "run/netns"),
 ];
+/// Directory of the CSI driver. All nodes share one.
+const STORAGE_DIRECTORY: &str = "/var/lib/odc-csi";
 /// Subdirectory that does not survive a power-off.
 const VOLATILE_DIR: &str = "run";
 
@@ -178,8 +184,8 @@ while read -r _ _ _ _ target _; do
 done < /proc/self/mountinfo
 ",
         );
-        for (target, source) in NODE_DIRECTORIES {
-            let source = directory.join(source);
+        let private = NODE_DIRECTORIES.map(|(target, source)| (target, directory.join(source)));
+        for (target, source) in private.into_iter().chain([(STORAGE_DIRECTORY, self.layout.storage())]) {
             std::fs::create_dir_all(&source)?;
             std::fs::create_dir_all(target).with_context(|| format!("creating {target}"))?;
             script += &format!("mount --bind '{}' {target}\n", source.display());
@@ -251,6 +257,7 @@ done < /proc/self/mountinfo
         let exited = self.cgroups.kill(&cgroup, Signal::KILL, KILL_TIMEOUT).await;
         anyhow::ensure!(exited, "could not kill the processes of the cluster: {:?}", self.cgroups.processes(&cgroup));
         self.cgroups.remove(&cgroup)?;
+        self.wait_pool_released().await?;
         if link_exists(&self.id.bridge()) {
             run("ip", &["link", "delete", &self.id.bridge()]).await?;
         }
@@ -260,6 +267,29 @@ done < /proc/self/mountinfo
             run("nft", &["delete", "table", "ip", &table]).await?;
         }
         self.unregister_cluster()
+    }
+
+    /// Waits until no loop device uses the pool file. Its mounts are removed with the mount namespaces of the nodes, and the
+    /// kernel detaches the loop device after the last of them.
+    async fn wait_pool_released(&self) -> anyhow::Result<()> {
+        let file = self.layout.pool_file();
+        let deadline = Instant::now() + POOL_RELEASE_TIMEOUT;
+        while file.exists() {
+            let path = file.display().to_string();
+            // By inode: the path of the file is another one in the container that attached it.
+            let devices = run("losetup", &["--noheadings", "--output", "NAME", "--associated", &path]).await?;
+            if devices.trim().is_empty() {
+                break;
+            }
+            anyhow::ensure!(
+                Instant::now() < deadline,
+                "the pool of persistent volumes {path} is still mounted from {} after {}\nhint: end the processes that use it, then run the same command again",
+                devices.trim(),
+                format_seconds(POOL_RELEASE_TIMEOUT.as_secs())
+            );
+            tokio::time::sleep(POOL_POLL_INTERVAL).await;
+        }
+        Ok(())
     }
 
     /// Enables IP forwarding, which is global: the first cluster saves the previous value, the last one restores it.
@@ -334,6 +364,23 @@ async fn used_networks() -> anyhow::Result<Vec<(Cidr, String)>> {
     Ok(routes.into_iter().filter_map(|route| Some((route.dst.parse().ok()?, route.dev))).collect())
 }
 
+/// Reports whether the kernel can mount the pool of persistent volumes: btrfs on a loop device.
+pub fn supports_storage() -> anyhow::Result<bool> {
+    let filesystems = std::fs::read_to_string("/proc/filesystems").context("reading the file systems of the kernel")?;
+    Ok(lists_btrfs(&filesystems) && Path::new("/dev/loop-control").exists())
+}
+
+/// Loads the kernel modules for [`supports_storage`], where they are modules. A failure shows in its result.
+pub async fn load_storage_modules() {
+    for module in ["btrfs", "loop"] {
+        let _ = run("modprobe", &["--quiet", module]).await;
+    }
+}
+
+fn lists_btrfs(filesystems: &str) -> bool {
+    filesystems.lines().any(|line| line.split_ascii_whitespace().next_back() == Some("btrfs"))
+}
+
 fn link_exists(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
 }
@@ -395,4 +442,15 @@ fn mount_points() -> anyhow::Result<Vec<PathBuf>> {
         .filter_map(|line| line.split(' ').nth(4))
         .map(|mount| PathBuf::from(mount.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn btrfs_is_found_in_the_list_of_file_systems() {
+        assert!(lists_btrfs("nodev\tsysfs\n\text4\n\tbtrfs\n"));
+        assert!(!lists_btrfs("nodev\tsysfs\n\text4\n"));
+    }
 }

@@ -32,16 +32,25 @@ pub async fn ensure_base_images(executables: &Executables, progress: Progress) -
             .await?;
     }
     let program = Program::new(&executables.pause, None)?;
-    let pause = pack::layout_path(&program)?;
+    let pause = pack::layout_path(&program, None)?;
     if !pause.exists() {
         pack::pack_binary(&program, &pause)?;
     }
     Ok(())
 }
 
+/// Builds what the image of the CSI driver consists of besides its executable, unless it is cached.
+pub async fn ensure_csi_base(progress: Progress) -> anyhow::Result<()> {
+    let archive = base::csi_archive_path()?;
+    if archive.exists() {
+        return Ok(());
+    }
+    progress.step("building the base of the CSI driver's image (once)", base::build_csi_archive(&archive)).await
+}
+
 /// Runs the job `images`: pushes the base images into the cluster's registry.
 pub async fn push_base_images(blueprint: &Blueprint) -> anyhow::Result<()> {
-    push(blueprint, &pack::layout_path(&Program::new(&blueprint.executables.pause, None)?)?, PAUSE).await?;
+    push(blueprint, &pack::layout_path(&Program::new(&blueprint.executables.pause, None)?, None)?, PAUSE).await?;
     push(blueprint, &base::layout_path()?, DEV_BASE).await
 }
 
@@ -53,14 +62,29 @@ const MAX_CACHED_IMAGES: usize = 5;
 /// The tag is a hash of the content, so no node runs an outdated image from its cache.
 pub async fn load_binary(blueprint: &Blueprint, binary: &Path, path: Option<&str>) -> anyhow::Result<String> {
     let program = Program::new(binary, path)?;
-    let layout = pack::layout_path(&program)?;
+    let layout = pack::layout_path(&program, None)?;
     if !layout.exists() {
         pack::pack_binary(&program, &layout)?;
         prune_cache(program.name())?;
     }
+    push_program(blueprint, &program, &layout).await
+}
+
+/// Packs the CSI driver with the commands it runs, pushes the image and returns the reference by which pods pull it.
+pub async fn load_csi(blueprint: &Blueprint) -> anyhow::Result<String> {
+    let program = Program::new(&blueprint.executables.csi, None)?;
+    let layout = pack::layout_path(&program, Some(&base::csi_archive_id()))?;
+    if !layout.exists() {
+        pack::pack_on_base(&program, &base::csi_archive_path()?, &layout)?;
+        prune_cache(program.name())?;
+    }
+    push_program(blueprint, &program, &layout).await
+}
+
+async fn push_program(blueprint: &Blueprint, program: &Program<'_>, layout: &Path) -> anyhow::Result<String> {
     let tag = layout.extension().and_then(|tag| tag.to_str()).context("the layout path ends with the tag")?;
     let name = format!("odc/{}:{tag}", program.name());
-    push(blueprint, &layout, &name).await?;
+    push(blueprint, layout, &name).await?;
     Ok(reference(&name))
 }
 

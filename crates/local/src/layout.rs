@@ -88,6 +88,16 @@ impl Layout {
         self.root.join("registry")
     }
 
+    /// Directory of the pool of persistent volumes, bind-mounted at `/var/lib/odc-csi` of every node.
+    pub fn storage(&self) -> PathBuf {
+        self.root.join("storage")
+    }
+
+    /// File system of the pool, which the CSI driver creates and mounts in the nodes.
+    pub fn pool_file(&self) -> PathBuf {
+        self.storage().join("pool.img")
+    }
+
     /// Directory with `kubectl`, `odc` and `devctl`, to be added to `PATH`.
     pub fn bin(&self) -> PathBuf {
         self.root.join("bin")

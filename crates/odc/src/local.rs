@@ -154,6 +154,7 @@ enum Job {
     Images,
     Odc,
     SimulatedLeases,
+    Storage,
 }
 
 impl Local {
@@ -196,6 +197,7 @@ impl Local {
                     Job::Images => command::Job::Images,
                     Job::Odc => command::Job::Odc,
                     Job::SimulatedLeases => command::Job::SimulatedLeases,
+                    Job::Storage => command::Job::Storage,
                 };
                 command::job(layout, job).await
             }

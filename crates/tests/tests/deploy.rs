@@ -107,7 +107,9 @@ fn kustomizations_list_every_file() {
         let listed: BTreeSet<_> = files(&list, "resources").union(&files(&list, "patches")).cloned().collect();
         let found: BTreeSet<String> = std::fs::read_dir(directory(name))
             .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .map(Result::unwrap)
+            .filter(|entry| entry.path().is_file())
+            .map(|entry| entry.file_name().into_string().unwrap())
             .filter(|file| file != "kustomization.yaml")
             .collect();
         assert_eq!(listed, found, "deploy/{name}/kustomization.yaml");

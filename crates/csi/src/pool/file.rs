@@ -53,18 +53,34 @@ impl PoolFile {
             return Err(Error::io("opening", &path)(source));
         }
         fs::create_dir_all(directory).map_err(Error::io("creating", directory))?;
-        let mounts = MountTable::read().map_err(Error::io("reading mounts of", directory))?;
-        if mounts.at(directory).is_none_or(|mount| mount.fs_type != "btrfs") {
-            // Reuses the loop device if the file has one, and frees it on unmount.
-            let options = ["-t", "btrfs", "-o", "loop,noatime"].map(std::ffi::OsStr::new);
-            let arguments = [&options[..], &[path.as_os_str(), directory.as_os_str()]].concat();
-            command::run("mount", &arguments).await.map_err(Error::command("mounting", &path))?;
-        }
+        file.mount_at(directory).await?;
         let size = fs::metadata(&path).map_err(Error::io("inspecting", &path))?.len();
         if size < file.config.size {
             file.resize(directory, file.config.size).await?;
         }
         Ok(file)
+    }
+
+    /// Mounts the file unless it is mounted. Drivers on nodes that share the pool take turns, because each would attach a loop
+    /// device of its own otherwise.
+    async fn mount_at(&self, directory: &Path) -> Result<(), Error> {
+        let path = self.config.path.clone();
+        let locked = path.clone();
+        let _lock = blocking(move || {
+            let file = File::open(&locked).map_err(Error::io("opening", &locked))?;
+            file.lock().map_err(Error::io("locking", &locked))?;
+            Ok(file)
+        })
+        .await?;
+        let mounts = MountTable::read().map_err(Error::io("reading mounts of", directory))?;
+        if mounts.at(directory).is_some_and(|mount| mount.fs_type == "btrfs") {
+            return Ok(());
+        }
+        // Reuses the loop device if the file has one, and frees it on unmount.
+        let options = ["-t", "btrfs", "-o", "loop,noatime"].map(std::ffi::OsStr::new);
+        let arguments = [&options[..], &[path.as_os_str(), directory.as_os_str()]].concat();
+        command::run("mount", &arguments).await.map_err(Error::command("mounting", &path))?;
+        Ok(())
     }
 
     /// Formats a file under a temporary name, so that a file with the final name is complete.

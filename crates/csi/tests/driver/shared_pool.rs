@@ -1,5 +1,7 @@
 //! Two drivers on one pool, as on nodes that share it.
 
+use std::process::Command;
+
 use crate::harness::{MIB, TestPool, create_request};
 
 #[tokio::test]
@@ -24,4 +26,13 @@ async fn drivers_that_share_a_pool_create_a_volume_once() {
     // What one driver created, the other deletes.
     one.delete("w").await.unwrap();
     assert_eq!(two.list().await.len(), 8);
+}
+
+#[tokio::test]
+async fn drivers_that_start_together_attach_the_pool_once() {
+    let pool = TestPool::new();
+    let (_one, _two) = tokio::join!(pool.start_as("n1"), pool.start_as("n2"));
+    let attached = Command::new("losetup").arg("--associated").arg(pool.image()).output().unwrap();
+    assert!(attached.status.success(), "{attached:?}");
+    assert_eq!(String::from_utf8(attached.stdout).unwrap().lines().count(), 1);
 }

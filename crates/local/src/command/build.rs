@@ -13,7 +13,8 @@ pub async fn build(control_plane: bool) -> anyhow::Result<()> {
         return executables.ensure_control_plane(progress).await;
     }
     executables.ensure_all(progress).await?;
-    crate::image::ensure_base_images(&executables, progress).await
+    crate::image::ensure_base_images(&executables, progress).await?;
+    crate::image::ensure_csi_base(progress).await
 }
 
 /// Builds the CSI sanity suite and prints the path of its executable.

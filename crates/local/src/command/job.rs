@@ -12,6 +12,8 @@ pub enum Job {
     Odc,
     /// Deletes the leases of an earlier kwok process.
     SimulatedLeases,
+    /// Installs persistent volumes into the cluster.
+    Storage,
 }
 
 pub async fn job(layout: Layout, job: Job) -> anyhow::Result<()> {
@@ -20,6 +22,7 @@ pub async fn job(layout: Layout, job: Job) -> anyhow::Result<()> {
         Job::Cluster => crate::cluster::bootstrap(&blueprint).await,
         Job::Images => crate::image::push_base_images(&blueprint).await,
         Job::Odc => crate::odc_install::install(&blueprint).await,
+        Job::Storage => crate::storage_install::install(&blueprint).await,
         Job::SimulatedLeases => crate::cluster::delete_simulated_leases(&blueprint).await,
     }
 }

@@ -54,6 +54,9 @@ pub async fn status(layout: Layout, json: bool) -> anyhow::Result<()> {
             writeln!(out, "{}", line.trim_end())?;
         }
         writeln!(out, "\n{} in {}", blueprint.settings.describe(), blueprint.layout.root().display())?;
+        if blueprint.lacks_storage() {
+            writeln!(out, "{}", super::up::NO_STORAGE)?;
+        }
         for node in &blueprint.settings.stopped {
             writeln!(out, "Node {node} is powered off. Run `odc local node start {node}` to start it again.")?;
         }

@@ -27,6 +27,10 @@ const MAX_RESTARTS: u32 = 5;
 const SUPERVISOR_START_TIMEOUT: Duration = Duration::from_secs(20);
 const SUPERVISOR_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const TAIL_LINES: usize = 10;
+/// Printed by `up` and `status` if the kernel cannot mount the pool.
+pub(super) const NO_STORAGE: &str = "\
+warning: persistent volumes are not available: this kernel has no btrfs or no loop devices; everything else works
+hint: run `modprobe -a btrfs loop`, or use a kernel with CONFIG_BTRFS_FS and CONFIG_BLK_DEV_LOOP, then run `./dev up` again";
 
 pub async fn up(layout: Layout, options: UpOptions) -> anyhow::Result<()> {
     let started = Instant::now();
@@ -43,6 +47,9 @@ pub async fn up(layout: Layout, options: UpOptions) -> anyhow::Result<()> {
         progress.print(&external_cluster::inspect(kubeconfig).await?.describe(kubeconfig));
     }
     let settings = resolve_settings(&layout, &options).await?;
+    if settings.mode() == Mode::Full && !host::supports_storage()? {
+        host::load_storage_modules().await;
+    }
     let blueprint = Blueprint::new(settings, layout, Executables::find()?)?;
     preflight::check_ports(&blueprint).await?;
     build(&blueprint, progress).await?;
@@ -54,6 +61,9 @@ pub async fn up(layout: Layout, options: UpOptions) -> anyhow::Result<()> {
     super::request(&blueprint, &Request::Apply).await?;
     wait_ready(&blueprint, progress).await?;
     progress.print(&summary(&blueprint, started.elapsed()));
+    if blueprint.lacks_storage() {
+        progress.print(NO_STORAGE);
+    }
     Ok(())
 }
 
@@ -86,6 +96,10 @@ async fn build(blueprint: &Blueprint, progress: Progress) -> anyhow::Result<()> 
     executables.ensure(settings, progress).await?;
     if settings.mode() == Mode::Full {
         image::ensure_base_images(executables, progress).await?;
+    }
+    if blueprint.has_storage() {
+        executables.ensure_csi_sidecars(progress).await?;
+        image::ensure_csi_base(progress).await?;
     }
     Ok(())
 }

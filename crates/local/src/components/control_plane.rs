@@ -121,6 +121,8 @@ impl Blueprint {
             .path_flag("cluster-signing-cert-file", &ca.certificate)
             .path_flag("cluster-signing-key-file", &ca.key)
             .flag("use-service-account-credentials", true)
+            // A kind that was discovered after a quota was written is counted at the next resync, by default after 5 minutes.
+            .flag("resource-quota-sync-period", "10s")
             .flag("cluster-cidr", self.settings.network.pod_cidr());
         match self.settings.mode() {
             // Nodes without a kubelet do not renew their leases and must not become NotReady.

@@ -1,4 +1,4 @@
-//! Writes OCI image layouts with one compressed layer.
+//! Writes OCI image layouts with compressed layers.
 //!
 //! The output is reproducible, so cached layouts are named after a hash of their content.
 
@@ -19,6 +19,9 @@ use super::images_dir;
 
 /// User and group ID of packed executables.
 const UID: u32 = 65532;
+
+/// Search path of commands in a Debian file system.
+pub(super) const DEBIAN_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// CA certificates of this machine, copied into the image.
 const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -50,13 +53,17 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Returns the path of the layout of this image, `NAME.HASH`, which may not exist yet.
-pub(super) fn layout_path(program: &Program<'_>) -> anyhow::Result<PathBuf> {
+/// Returns the path of the layout of this image, `NAME.HASH`, which may not exist yet. `base` identifies the layer below
+/// the executable, if any.
+pub(super) fn layout_path(program: &Program<'_>, base: Option<&str>) -> anyhow::Result<PathBuf> {
     let (binary, name) = (program.binary, program.name());
     let mut file = File::open(binary).with_context(|| format!("reading {}", binary.display()))?;
     let mut hash = Sha256::new();
     if program.path != name {
         hash.update(&program.path);
+    }
+    if let Some(base) = base {
+        hash.update(base);
     }
     let mut buffer = vec![0; 1 << 20];
     loop {
@@ -76,7 +83,7 @@ pub(super) fn pack_binary(program: &Program<'_>, layout: &Path) -> anyhow::Resul
         .set_entrypoint(Some(vec![format!("/{target}")]))
         .set_user(Some(format!("{UID}:{UID}")))
         .set_working_dir(Some("/".into()));
-    write_layout(layout, config, |layer| {
+    let fill = |layer: &mut dyn Write| {
         let mut archive = tar::Builder::new(layer);
         for (path, text) in [
             ("etc/passwd", format!("root:x:0:0:root:/:/sbin/nologin\nodc:x:{UID}:{UID}:odc:/:/sbin/nologin\n")),
@@ -88,18 +95,40 @@ pub(super) fn pack_binary(program: &Program<'_>, layout: &Path) -> anyhow::Resul
         if let Ok(bundle) = std::fs::read(CA_BUNDLE) {
             archive.append_data(&mut header(bundle.len() as u64, 0o644), &CA_BUNDLE[1..], bundle.as_slice())?;
         }
-        let file = File::open(binary)?;
-        archive.append_data(&mut header(file.metadata()?.len(), 0o755), target, file)?;
-        archive.finish()
-    })
+        append_executable(&mut archive, binary, target)
+    };
+    write_layout(layout, config, vec![Box::new(fill)])
+}
+
+/// Packs an executable on top of a file system, for programs that run the commands in it. The program runs as root.
+pub(super) fn pack_on_base(program: &Program<'_>, base: &Path, layout: &Path) -> anyhow::Result<()> {
+    let Program { binary, path: target } = program;
+    let mut config = Config::default();
+    config
+        .set_env(Some(vec![format!("PATH={DEBIAN_PATH}")]))
+        .set_entrypoint(Some(vec![format!("/{target}")]))
+        .set_working_dir(Some("/".into()));
+    let executable = |layer: &mut dyn Write| append_executable(&mut tar::Builder::new(layer), binary, target);
+    write_layout(layout, config, vec![copy_archive(base), Box::new(executable)])
+}
+
+/// Adds the executable as the last file of a layer.
+fn append_executable(archive: &mut tar::Builder<&mut dyn Write>, binary: &Path, target: &str) -> io::Result<()> {
+    let file = File::open(binary)?;
+    archive.append_data(&mut header(file.metadata()?.len(), 0o755), target, file)?;
+    archive.finish()
+}
+
+/// Writes the uncompressed content of a layer, a tar archive.
+pub(super) type LayerWriter<'a> = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + 'a>;
+
+/// Returns the content of an archive as a layer.
+pub(super) fn copy_archive(archive: &Path) -> LayerWriter<'_> {
+    Box::new(move |layer| io::copy(&mut File::open(archive)?, layer).map(drop))
 }
 
 /// Writes the layout into a temporary directory and renames it when it is complete.
-pub(super) fn write_layout(
-    layout: &Path,
-    config: Config,
-    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
+pub(super) fn write_layout(layout: &Path, config: Config, layers: Vec<LayerWriter<'_>>) -> anyhow::Result<()> {
     let mut name = layout.file_name().context("a layout has a file name")?.to_owned();
     name.push(".new");
     let work = layout.with_file_name(name);
@@ -113,31 +142,25 @@ pub(super) fn write_layout(
     let blobs = work.join("blobs/sha256");
     std::fs::create_dir_all(&blobs)?;
 
-    let layer_path = work.join("layer");
-    let mut compressed = HashingWriter::new(io::BufWriter::new(File::create(&layer_path)?));
-    // Fast compression: images are only pushed over loopback.
-    let mut uncompressed = HashingWriter::new(GzEncoder::new(&mut compressed, Compression::fast()));
-    fill(&mut uncompressed)?;
-    let (diff_id, encoder) = uncompressed.finish();
-    encoder.finish()?;
-    let size = compressed.written;
-    let (digest, writer) = compressed.finish();
-    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    std::fs::rename(&layer_path, blobs.join(&digest))?;
-    let layer = descriptor(MediaType::ImageLayerGzip, size, &digest)?;
+    let (mut descriptors, mut diff_ids) = (Vec::new(), Vec::new());
+    for layer in layers {
+        let (descriptor, diff_id) = write_layer(&blobs, layer)?;
+        descriptors.push(descriptor);
+        diff_ids.push(format!("sha256:{diff_id}"));
+    }
 
     let mut image = ImageConfiguration::default();
     image
         .set_architecture(architecture())
         .set_os(Os::Linux)
         .set_config(Some(config))
-        .set_rootfs(RootFsBuilder::default().typ("layers").diff_ids(vec![format!("sha256:{diff_id}")]).build()?);
+        .set_rootfs(RootFsBuilder::default().typ("layers").diff_ids(diff_ids).build()?);
     let config = write_blob(&blobs, MediaType::ImageConfig, &serde_json::to_vec(&image)?)?;
     let manifest = ImageManifestBuilder::default()
         .schema_version(SCHEMA_VERSION)
         .media_type(MediaType::ImageManifest)
         .config(config)
-        .layers(vec![layer])
+        .layers(descriptors)
         .build()?;
     let manifest = write_blob(&blobs, MediaType::ImageManifest, &serde_json::to_vec(&manifest)?)?;
     let index = ImageIndexBuilder::default()
@@ -150,6 +173,22 @@ pub(super) fn write_layout(
     std::fs::write(work.join("oci-layout"), serde_json::to_vec(&marker)?)?;
 
     std::fs::rename(&work, layout).with_context(|| format!("renaming to {}", layout.display()))
+}
+
+/// Writes a layer as a blob and returns its descriptor and the digest of its uncompressed content.
+fn write_layer(blobs: &Path, fill: LayerWriter<'_>) -> anyhow::Result<(Descriptor, String)> {
+    let path = blobs.join("layer");
+    let mut compressed = HashingWriter::new(io::BufWriter::new(File::create(&path)?));
+    // Fast compression: images are only pushed over loopback.
+    let mut uncompressed = HashingWriter::new(GzEncoder::new(&mut compressed, Compression::fast()));
+    fill(&mut uncompressed)?;
+    let (diff_id, encoder) = uncompressed.finish();
+    encoder.finish()?;
+    let size = compressed.written;
+    let (digest, writer) = compressed.finish();
+    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    std::fs::rename(&path, blobs.join(&digest))?;
+    Ok((descriptor(MediaType::ImageLayerGzip, size, &digest)?, diff_id))
 }
 
 /// Serializes concurrent builds of the same image.
@@ -239,6 +278,19 @@ mod tests {
         pack_binary(&packed, &one).unwrap();
         pack_binary(&packed, &two).unwrap();
         assert_eq!(manifest_digest(&one).unwrap(), manifest_digest(&two).unwrap());
+    }
+
+    #[test]
+    fn executable_on_a_base_is_a_second_layer() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, base) = (directory.path().join("program"), directory.path().join("base.tar"));
+        std::fs::write(&program, "#!static").unwrap();
+        std::fs::write(&base, [0; 1024]).unwrap();
+        let layout = directory.path().join("image");
+        let packed = Program::new(&program, None).unwrap();
+        pack_on_base(&packed, &base, &layout).unwrap();
+        // Two layers, a configuration and a manifest.
+        assert_eq!(std::fs::read_dir(layout.join("blobs/sha256")).unwrap().count(), 4);
     }
 
     #[test]

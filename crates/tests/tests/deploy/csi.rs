@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::{Manifest, check_rule_comments, directory, files, invalid_field, kustomization, read_manifests, typed};
 
 const BASE: &str = "csi/base";
-const VARIANTS: [&str; 2] = ["csi/shared-pool", "csi/node-pools"];
+const LOCAL: &str = "local/csi";
+const VARIANTS: [&str; 3] = ["csi/shared-pool", "csi/node-pools", LOCAL];
 const DRIVER: &str = "csi.odc.dev";
 const NAMESPACE: &str = "odc-csi";
 
@@ -136,9 +137,13 @@ fn patches_of_the_variants_name_the_containers_of_the_base() {
     };
     for variant in VARIANTS {
         for patch in kustomization(variant)["patches"].as_array().unwrap() {
-            let names = containers(patch["target"]["kind"].as_str().unwrap());
             let text = patch["patch"].as_str().unwrap();
-            let operations: Vec<Value> = serde_saphyr::from_str(text).unwrap();
+            let mut operations: Vec<Value> = serde_saphyr::from_str(text).unwrap();
+            operations.retain(|operation| operation["path"].as_str().unwrap().contains("/containers/"));
+            if operations.is_empty() {
+                continue;
+            }
+            let names = containers(patch["target"]["kind"].as_str().unwrap());
             let index = |operation: &Value| -> usize {
                 let path = operation["path"].as_str().unwrap().to_owned();
                 path.split('/').nth(5).unwrap().parse().unwrap()
@@ -151,5 +156,24 @@ fn patches_of_the_variants_name_the_containers_of_the_base() {
             let tested: BTreeSet<usize> = tests.iter().map(|test| index(test)).collect();
             assert!(additions.iter().all(|addition| tested.contains(&index(addition))), "{variant}");
         }
+    }
+}
+
+/// `odc local` replaces the placeholders where one is an entire value.
+#[test]
+fn local_overlay_replaces_every_image() {
+    let containers = |kind: &str| -> Vec<Container> {
+        let manifests = read_manifests(&[BASE]);
+        let manifest = manifests.iter().find(|manifest| manifest.kind() == kind).unwrap();
+        serde_json::from_value(manifest.body["spec"]["template"]["spec"]["containers"].clone()).unwrap()
+    };
+    let all = containers("DaemonSet").into_iter().chain(containers("Deployment"));
+    let used: BTreeSet<String> = all.map(|container| container.image.unwrap()).collect();
+    let images = kustomization(LOCAL)["images"].as_array().unwrap().clone();
+    let replaced: BTreeSet<String> = images.iter().map(|image| image["name"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(replaced, used);
+    for image in images {
+        let placeholder = if image["name"] == "odc-csi" { "odc-csi-image" } else { "csi-sidecars-image" };
+        assert_eq!(image["newName"], placeholder);
     }
 }

@@ -40,6 +40,11 @@ impl Host {
     }
 }
 
+/// Returns the loop devices of a file.
+pub(crate) fn loop_devices(file: &std::path::Path) -> anyhow::Result<BTreeSet<String>> {
+    lines("losetup", &["--noheadings", "--output", "NAME", "--associated", &file.display().to_string()])
+}
+
 /// Returns the command lines that contain this directory. A zombie has none.
 pub(crate) fn processes_of(directory: &std::path::Path) -> anyhow::Result<Vec<String>> {
     let wanted = directory.display().to_string();

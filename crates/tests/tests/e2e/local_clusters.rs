@@ -12,7 +12,7 @@ use odc_tests::cleanup::with_cleanup;
 use odc_tests::command::{executable, odc_local};
 use odc_tests::{Cluster, pod, wait, with_exclusive_cluster, with_scratch_cluster};
 
-use crate::host::{Host, processes_of};
+use crate::host::{Host, loop_devices, processes_of};
 
 /// `up` is killed as soon as these components have a record.
 const INTERRUPTIONS: &[&str] = if cfg!(feature = "full") {
@@ -58,8 +58,15 @@ async fn second_cluster_leaves_nothing_on_the_host() -> anyhow::Result<()> {
         let labelled = shell("kubectl get nodes -l odc.dev/local-node=true -o name").await?;
         assert_eq!(String::from_utf8_lossy(&labelled.stdout), "node/n1\n", "{labelled:?}");
 
+        let pool = Layout::new(directory.into()).pool_file();
+        wait::until("mounted pool", Duration::from_secs(60), async || {
+            anyhow::ensure!(loop_devices(&pool)?.len() == 1, "not mounted");
+            Ok(())
+        })
+        .await?;
         odc_local(directory, &["down"]).await?.check()?;
         assert_eq!(processes_of(directory)?, Vec::<String>::new());
+        assert_eq!(loop_devices(&pool)?.len(), 0, "`down` waits until the pool is released");
         // The links of a network namespace are removed asynchronously.
         wait::until("clean host", Duration::from_secs(20), async || {
             let after = Host::snapshot()?;

@@ -12,4 +12,5 @@ mod local_clusters;
 mod pods;
 mod ssh;
 mod stop_failures;
+mod storage;
 mod tenant;
