@@ -1,4 +1,4 @@
-//! PodDisruptionBudget that rejects every eviction of a server pod.
+//! `PodDisruptionBudget` that rejects every eviction of a server pod.
 //!
 //! `maxUnavailable: 0` requires the scale subresource of the owner, which a `DevServer` does not have, so the budget would
 //! always be in error. A `minAvailable` larger than any number of pods has the same effect. Unready servers may hold

@@ -19,7 +19,7 @@ use odc_tests::{manifests, operator};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{RwLock, mpsc, watch};
 
 /// Long enough for the test runner to start the next test.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,6 +65,7 @@ async fn run(cluster: &SharedCluster) -> anyhow::Result<ExitCode> {
     let users = watch::Sender::new(0usize);
     let access = Arc::new(RwLock::new(snapshot));
     let mut user_count = users.subscribe();
+    let (failures, mut failed) = mpsc::channel(1);
     loop {
         let idle = async {
             // The sender outlives the loop.
@@ -75,13 +76,19 @@ async fn run(cluster: &SharedCluster) -> anyhow::Result<ExitCode> {
             accepted = listener.accept() => {
                 let (connection, _) = accepted?;
                 users.send_modify(|count| *count += 1);
-                let (users, access) = (users.clone(), access.clone());
+                let (users, access, failures) = (users.clone(), access.clone(), failures.clone());
                 tokio::spawn(async move {
                     if let Err(error) = serve(connection, &access).await {
-                        eprintln!("{error:#}");
+                        // Fails only if another failure stops the daemon already.
+                        let _ = failures.send(error).await;
                     }
                     users.send_modify(|count| *count -= 1);
                 });
+            }
+            // The next daemon starts with a new cluster.
+            Some(error) = failed.recv() => {
+                std::fs::remove_file(cluster.socket())?;
+                return Err(error);
             }
             () = idle => if *users.borrow() == 0 { break },
         }
