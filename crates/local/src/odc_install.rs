@@ -51,6 +51,8 @@ const MANIFESTS: &[(&str, &str)] = manifests![
     "crds/devserverflavors.yaml",
     "crds/devservers.yaml",
     "crds/devserverusers.yaml",
+    "crds/diskoperations.yaml",
+    "crds/disks.yaml",
     "crds/kustomization.yaml",
     "crds/teams.yaml",
     "local/flavors.yaml",
