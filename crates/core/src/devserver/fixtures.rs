@@ -204,6 +204,10 @@ impl Request {
             volume: Some(format!("volume-of-{name}")),
             class: None,
             shared: false,
+            uid: format!("uid-{name}"),
+            disk_uid: None,
+            size: None,
+            snapshot: None,
         };
         let mut state = ClaimState { claim: Some(claim), waits_for_consumer: false, used_by: None };
         (self.claim)(&mut state);

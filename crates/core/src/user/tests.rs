@@ -198,7 +198,16 @@ fn normalize(kind: Kind, body: Value) -> Option<Value> {
         Kind::LimitRange => read::<k8s_openapi::api::core::v1::LimitRange>(body),
         Kind::NetworkPolicy => read::<k8s_openapi::api::networking::v1::NetworkPolicy>(body),
         Kind::PodDisruptionBudget => read::<k8s_openapi::api::policy::v1::PodDisruptionBudget>(body),
-        Kind::Secret | Kind::Service | Kind::Pod | Kind::DevServer => None,
+        Kind::Secret
+        | Kind::Service
+        | Kind::Pod
+        | Kind::PersistentVolumeClaim
+        | Kind::PersistentVolume
+        | Kind::VolumeSnapshot
+        | Kind::VolumeSnapshotContent
+        | Kind::DevServer
+        | Kind::Disk
+        | Kind::DiskOperation => None,
     }
 }
 
