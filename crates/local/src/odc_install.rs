@@ -43,6 +43,7 @@ const MANIFESTS: &[(&str, &str)] = manifests![
     "base/network.yaml",
     "base/queue.yaml",
     "base/operator.yaml",
+    "base/policy-disk.yaml",
     "base/priority-class.yaml",
     "base/role-operator-tenant.yaml",
     "base/role-operator.yaml",

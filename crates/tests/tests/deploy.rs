@@ -8,6 +8,7 @@ mod csi;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -156,6 +157,8 @@ fn manifests_match_their_types() {
             "PriorityClass" => invalid_field::<PriorityClass>(&manifest),
             "Service" => invalid_field::<Service>(&manifest),
             "APIService" => invalid_field::<APIService>(&manifest),
+            "ValidatingAdmissionPolicy" => invalid_field::<ValidatingAdmissionPolicy>(&manifest),
+            "ValidatingAdmissionPolicyBinding" => invalid_field::<ValidatingAdmissionPolicyBinding>(&manifest),
             // Generated from the types, and compared with them elsewhere.
             "CustomResourceDefinition" => {
                 let _: CustomResourceDefinition = typed(&manifest);
