@@ -8,7 +8,7 @@ mod secret;
 mod security;
 mod service;
 pub mod size;
-mod volume;
+pub(super) mod volume;
 
 pub use pod::{PodAssignment, pod};
 pub use secret::{HOST_PUBLIC_KEY, allowed_keys, key_names, secret};
