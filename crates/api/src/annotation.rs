@@ -12,3 +12,24 @@ pub const SERVER_UID: &str = "odc.dev/server-uid";
 
 /// The server's public SSH host key, so that it can be read from the pods.
 pub const HOST_KEY: &str = "odc.dev/host-key";
+
+/// The name of a `Disk`, set on the disk itself to confirm that it is deleted with all its data.
+pub const CONFIRM_DELETE: &str = "odc.dev/confirm-delete";
+
+/// On a `VolumeSnapshot`: the uid of the claim that it was taken of.
+pub const CLAIM_UID: &str = "odc.dev/claim-uid";
+
+/// On a `VolumeSnapshot`: its position among the restore points of its disk. It orders them without a clock.
+pub const POINT_SEQUENCE: &str = "odc.dev/point-sequence";
+
+/// On a `VolumeSnapshot`: why it was taken.
+pub const POINT_REASON: &str = "odc.dev/point-reason";
+
+/// On a `VolumeSnapshot`: whether a pod could write to the claim at the time.
+pub const POINT_CONSISTENCY: &str = "odc.dev/point-consistency";
+
+/// On a `VolumeSnapshot`: the note of the operation that took it.
+pub const POINT_NOTE: &str = "odc.dev/point-note";
+
+/// The uid of the `DiskOperation` for which an object was created.
+pub const OPERATION_UID: &str = "odc.dev/operation-uid";

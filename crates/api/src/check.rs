@@ -126,18 +126,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+    use crate::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskAction, DiskOperation, Team};
 
     #[test]
     fn fixtures_of_all_kinds_are_valid() {
-        assert_eq!(kinds(), "DevServer, DevServerFlavor, DevServerUser, Team");
+        assert_eq!(kinds(), "DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Team");
         let objects = [
             check_create(&DevServer::test()),
             check_create(&DevServerFlavor::test()),
             check_create(&DevServerUser::test()),
+            check_create(&Disk::test()),
+            check_create(&DiskOperation::test("operation-1", DiskAction::Snapshot)),
             check_create(&Team::test()),
         ];
-        assert_eq!(objects, [Ok(()), Ok(()), Ok(()), Ok(())]);
+        assert_eq!(objects.map(Result::err), [const { None }; 6]);
     }
 
     #[test]
@@ -156,8 +158,8 @@ mod tests {
 
     #[test]
     fn unknown_kind_is_rejected() {
-        let violations = check_object(&json!({"kind": "Disk"}), None).unwrap_err();
-        assert!(violations[0].to_string().starts_with("kind: unknown kind \"Disk\" of odc.dev"));
+        let violations = check_object(&json!({"kind": "Volume"}), None).unwrap_err();
+        assert!(violations[0].to_string().starts_with("kind: unknown kind \"Volume\" of odc.dev"));
     }
 
     #[test]

@@ -8,11 +8,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::{Number, Value};
 
-use crate::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+use crate::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Team};
 
 /// Returns all CRDs, sorted by name.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    [DevServer::crd(), DevServerFlavor::crd(), DevServerUser::crd(), Team::crd()].map(normalize::normalized).into()
+    let crds = [
+        DevServer::crd(),
+        DevServerFlavor::crd(),
+        DevServerUser::crd(),
+        DiskOperation::crd(),
+        Disk::crd(),
+        Team::crd(),
+    ];
+    crds.map(normalize::normalized).into()
 }
 
 /// Returns a CRD as YAML. The output is deterministic.

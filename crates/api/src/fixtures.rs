@@ -12,8 +12,9 @@ use k8s_openapi::jiff::Timestamp;
 use crate::name::UserName;
 use crate::v1alpha1::{
     Access, Desired, DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerSpec, DevServerStatus, DevServerUser,
-    DevServerUserSpec, Device, Home, Idle, IdleAction, Limits, Per, Phase, Privilege, Quota, Resources, Role,
-    Scheduling, Team, TeamPriority, TeamSpec,
+    DevServerUserSpec, Device, Disk, DiskAction, DiskOperation, DiskOperationSpec, DiskRetention, DiskSchedule,
+    DiskSpec, DiskStatus, Home, Idle, IdleAction, Limits, Per, Phase, Privilege, Quota, Resources, Role, Scheduling,
+    Team, TeamPriority, TeamSpec,
 };
 
 /// A public key without a private key.
@@ -118,6 +119,48 @@ impl DevServer {
     pub fn status(mut self, change: impl FnOnce(&mut DevServerStatus)) -> Self {
         change(self.status.get_or_insert_default());
         self
+    }
+}
+
+impl Disk {
+    /// Returns the disk `disk-home` of `ada`, of 50Gi and never used.
+    pub fn test() -> Self {
+        let spec = DiskSpec {
+            display_name: None,
+            size: parsed("50Gi"),
+            storage_class: None,
+            source: None,
+            schedule: DiskSchedule::default(),
+            retention: DiskRetention::default(),
+            deleted: false,
+        };
+        let metadata = ObjectMeta {
+            name: Some("disk-home".into()),
+            namespace: Some("dev-ada".into()),
+            uid: Some("uid-disk-home".into()),
+            generation: Some(1),
+            resource_version: Some("200".into()),
+            ..ObjectMeta::default()
+        };
+        Self { metadata, spec, status: None }
+    }
+
+    #[must_use]
+    pub fn status(mut self, change: impl FnOnce(&mut DiskStatus)) -> Self {
+        change(self.status.get_or_insert_default());
+        self
+    }
+}
+
+impl DiskOperation {
+    /// Returns an operation on `disk-home`, named after its uid.
+    pub fn test(uid: &str, action: DiskAction) -> Self {
+        let spec = DiskOperationSpec { disk: parsed("disk-home"), action, arguments: None, note: None };
+        let mut operation = Self::new(uid, spec);
+        operation.metadata.namespace = Some("dev-ada".into());
+        operation.metadata.uid = Some(uid.into());
+        operation.metadata.generation = Some(1);
+        operation
     }
 }
 

@@ -11,6 +11,12 @@ pub const TEAM: &str = "odc.dev/team";
 /// The `DevServerFlavor` an object runs on.
 pub const FLAVOR: &str = "odc.dev/flavor";
 
+/// The name of the `Disk` that a claim or snapshot belongs to.
+pub const DISK: &str = "odc.dev/disk";
+/// The uid of the `Disk` that a claim or snapshot belongs to. There is no owner reference, so that the data is not
+/// deleted with the disk.
+pub const DISK_UID: &str = "odc.dev/disk-uid";
+
 /// The recommended labels of Kubernetes, on all created objects. They are not used in selectors.
 pub const NAME: &str = "app.kubernetes.io/name";
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -20,6 +26,9 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The operator as [`MANAGED_BY`], field manager, user agent and service account.
 pub const OPERATOR: &str = "odc-operator";
+
+/// The finalizer of a `Disk` with data: the operator deletes the data first, if the deletion is confirmed.
+pub const DISK_FINALIZER: &str = "odc.dev/disk-data";
 
 /// A bounded label map. Keys have no pattern, because the cost of matching map keys in CEL is unbounded; an invalid key
 /// only means that no node matches.

@@ -107,6 +107,10 @@ name! {
     UserName: 59, LABEL, is_label
 }
 name! {
+    /// The name of a `Disk`. The names of its claims and restore points are `<name>-<suffix>`; also used as label value.
+    DiskName: 46, LABEL, is_label
+}
+name! {
     /// The name of a port of a server.
     PortName: 15, PORT_LABEL, is_port_label
 }

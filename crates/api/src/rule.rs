@@ -14,8 +14,21 @@ pub(crate) fn name(pattern: &str, max_length: usize, message: &str) -> Rule {
 ///
 /// The rule belongs to the parent. On the field itself the API server would skip it when the field is added or removed.
 pub(crate) fn immutable(field: &str) -> Rule {
+    immutable_rule(field, unchanged(field))
+}
+
+/// Does the same as [`immutable`] for a field of a disk.
+pub(crate) fn immutable_in_disk(field: &str) -> Rule {
+    Rule::new(unchanged(field))
+        .message(format!("{field} is immutable; create a new disk to change it").as_str())
+        .field_path(format!(".{field}"))
+        .reason(Reason::FieldValueForbidden)
+}
+
+/// Returns a CEL expression that compares a field with its stored value.
+fn unchanged(field: &str) -> String {
     let same = format!("self.{field} == oldSelf.{field}");
-    immutable_rule(field, format!("has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {same})"))
+    format!("has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || {same})")
 }
 
 /// Does the same as [`immutable`] for a list; an empty list equals an absent one.

@@ -5,6 +5,8 @@
 
 pub mod condition;
 mod devserver;
+mod disk;
+mod disk_operation;
 mod flavor;
 mod phase;
 mod quota;
@@ -13,6 +15,8 @@ mod usage;
 mod user;
 
 pub use devserver::*;
+pub use disk::*;
+pub use disk_operation::*;
 pub use flavor::*;
 pub use phase::Phase;
 pub use quota::Quota;

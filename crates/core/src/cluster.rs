@@ -5,6 +5,7 @@ mod managed_object;
 mod node;
 mod pod;
 mod runtime_class;
+mod snapshot;
 mod volume_limits;
 
 pub use claim::{Claim, ClaimPhase, StorageClass, Volume, VolumeAffinity};
@@ -13,13 +14,14 @@ pub(crate) use managed_object::is_empty;
 pub use node::{Effect, Node, Readiness, Taint, UNREACHABLE_NODE_TAINTS};
 pub use pod::{Container, ContainerState, Exit, Pod, PodPhase, ServerPod};
 pub use runtime_class::RuntimeClass;
+pub use snapshot::{Snapshot, SnapshotContent};
 pub use volume_limits::{CsiVolume, NodeVolumeLimits};
 
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use odc_api::annotation;
+use odc_api::{annotation, label};
 
 /// The termination grace period of server pods, for preStop and for syncing data to disk.
 pub const TERMINATION_GRACE_PERIOD: Duration = Duration::from_secs(60);
@@ -28,6 +30,13 @@ pub const TERMINATION_GRACE_PERIOD: Duration = Duration::from_secs(60);
 /// reference was removed.
 pub fn server_uid(metadata: &ObjectMeta) -> Option<&str> {
     controlling_server(metadata).or_else(|| created_for(metadata))
+}
+
+/// Returns the uid of the object that an object was created for: a server, a disk, or an operation on a disk.
+pub fn creator_uid(metadata: &ObjectMeta) -> Option<&str> {
+    let disk = || metadata.labels.as_ref()?.get(label::DISK_UID).map(String::as_str);
+    let operation = || metadata.annotations.as_ref()?.get(annotation::OPERATION_UID).map(String::as_str);
+    server_uid(metadata).or_else(disk).or_else(operation)
 }
 
 fn controlling_server(metadata: &ObjectMeta) -> Option<&str> {

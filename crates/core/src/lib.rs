@@ -7,6 +7,7 @@ pub mod activity;
 pub mod admission;
 pub mod cluster;
 pub mod devserver;
+pub mod disk;
 pub mod flavor;
 pub mod object;
 pub mod plan;

@@ -23,8 +23,17 @@ pub enum Kind {
     Secret,
     Service,
     Pod,
+    PersistentVolumeClaim,
+    PersistentVolume,
+    VolumeSnapshot,
+    VolumeSnapshotContent,
     DevServer,
+    Disk,
+    DiskOperation,
 }
+
+/// The API of the external snapshotter. A cluster may not have it.
+pub const SNAPSHOT_API_VERSION: &str = "snapshot.storage.k8s.io/v1";
 
 impl Kind {
     pub const fn api_version(self) -> &'static str {
@@ -39,7 +48,10 @@ impl Kind {
             Self::Secret => core::Secret::API_VERSION,
             Self::Service => core::Service::API_VERSION,
             Self::Pod => core::Pod::API_VERSION,
-            Self::DevServer => odc_api::API_VERSION,
+            Self::PersistentVolumeClaim => core::PersistentVolumeClaim::API_VERSION,
+            Self::PersistentVolume => core::PersistentVolume::API_VERSION,
+            Self::VolumeSnapshot | Self::VolumeSnapshotContent => SNAPSHOT_API_VERSION,
+            Self::DevServer | Self::Disk | Self::DiskOperation => odc_api::API_VERSION,
         }
     }
 
@@ -55,7 +67,13 @@ impl Kind {
             Self::Secret => "Secret",
             Self::Service => "Service",
             Self::Pod => "Pod",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::PersistentVolume => "PersistentVolume",
+            Self::VolumeSnapshot => "VolumeSnapshot",
+            Self::VolumeSnapshotContent => "VolumeSnapshotContent",
             Self::DevServer => "DevServer",
+            Self::Disk => "Disk",
+            Self::DiskOperation => "DiskOperation",
         }
     }
 
@@ -72,7 +90,13 @@ impl Kind {
             Self::Secret => "secrets",
             Self::Service => "services",
             Self::Pod => "pods",
+            Self::PersistentVolumeClaim => "persistentvolumeclaims",
+            Self::PersistentVolume => "persistentvolumes",
+            Self::VolumeSnapshot => "volumesnapshots",
+            Self::VolumeSnapshotContent => "volumesnapshotcontents",
             Self::DevServer => "devservers",
+            Self::Disk => "disks",
+            Self::DiskOperation => "diskoperations",
         }
     }
 }

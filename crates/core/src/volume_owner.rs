@@ -38,7 +38,7 @@ pub fn volume_user(claim: &str, server: &DevServer, others: &[&DevServer], pods:
 }
 
 /// Reports whether the pod mounts the claim and may still write to it. A terminating pod may write until it is deleted.
-fn may_write(pod: &Pod, claim: &str) -> bool {
+pub(crate) fn may_write(pod: &Pod, claim: &str) -> bool {
     writable_claims(pod).any(|mounted| mounted == claim)
 }
 
@@ -60,12 +60,12 @@ fn is_competitor(server: &DevServer, other: &DevServer) -> bool {
     other.metadata.uid != server.metadata.uid && !ended
 }
 
-fn should_run(server: &DevServer) -> bool {
+pub(crate) fn should_run(server: &DevServer) -> bool {
     let hibernated = server.status.as_ref().is_some_and(|status| status.hibernation.is_some());
     server.spec.desired == Desired::Running && !hibernated
 }
 
-fn creation_order(server: &DevServer) -> (Option<i64>, Option<&str>) {
+pub(crate) fn creation_order(server: &DevServer) -> (Option<i64>, Option<&str>) {
     let created = server.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
     (created, server.metadata.name.as_deref())
 }

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1 as k8s;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
-use odc_core::cluster::{self, server_uid};
+use odc_api::v1alpha1::Disk;
+use odc_core::cluster::{self, creator_uid};
 use odc_core::object::{Kind, Object};
 use odc_core::plan::{Target, Write};
 use serde::Deserialize as _;
@@ -96,7 +97,7 @@ fn with_keys(secret: &Object, names: &[&str]) -> Result<Object, Error> {
     Ok(secret)
 }
 
-/// An existing object with the same owner counts as created: the response of an earlier attempt was lost.
+/// An existing object that was created for the same object counts as created: the response of an earlier attempt was lost.
 async fn create(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> {
     let (kind, name) = (object.kind, &object.name);
     let api = api(&ctx.client, kind, object.namespace.as_deref());
@@ -117,8 +118,8 @@ async fn create(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> 
                 name: name.clone(),
                 source: Box::new(source),
             })?;
-            let owner = server_uid(&existing.metadata);
-            if owner.is_some() && owner == server_uid(&body.metadata) {
+            let owner = creator_uid(&existing.metadata);
+            if owner.is_some() && owner == creator_uid(&body.metadata) {
                 Ok(Some(value(&existing)))
             } else {
                 Err(Error::Foreign { kind, name: name.clone() })
@@ -177,7 +178,29 @@ fn assume(ctx: &Context, kind: Kind, stored: &Value, relists: u64) {
                 ctx.cluster.pods.assume(key, cluster::Pod::from_api(&pod), version, relists);
             }
         }
-        Kind::Secret | Kind::DevServer => {}
+        Kind::PersistentVolumeClaim => {
+            if let Ok(claim) = k8s::PersistentVolumeClaim::deserialize(stored) {
+                ctx.cluster.claims.assume(key, cluster::Claim::from_api(&claim), version, relists);
+            }
+        }
+        Kind::PersistentVolume => {
+            if let Ok(volume) = k8s::PersistentVolume::deserialize(stored) {
+                ctx.cluster.volumes.assume(key, cluster::Volume::from_api(&volume), version, relists);
+            }
+        }
+        Kind::VolumeSnapshot => {
+            ctx.cluster.snapshots.assume(key, cluster::Snapshot::from_api(stored), version, relists);
+        }
+        Kind::VolumeSnapshotContent => {
+            let content = cluster::SnapshotContent::from_api(stored);
+            ctx.cluster.snapshot_contents.assume(key, content, version, relists);
+        }
+        Kind::Disk => {
+            if let Ok(disk) = Disk::deserialize(stored) {
+                ctx.assumed_disks.send(disk, relists);
+            }
+        }
+        Kind::Secret | Kind::DevServer | Kind::DiskOperation => {}
         _ => {
             if let Some(cache) = managed_cache(ctx, kind) {
                 cache.assume(key, cluster::ManagedObject::from_api(kind, stored.clone()), version, relists);
@@ -189,6 +212,11 @@ fn assume(ctx: &Context, kind: Kind, stored: &Value, relists: u64) {
 fn relists(ctx: &Context, kind: Kind) -> u64 {
     match kind {
         Kind::Pod => ctx.cluster.pods.relists(),
+        Kind::PersistentVolumeClaim => ctx.cluster.claims.relists(),
+        Kind::PersistentVolume => ctx.cluster.volumes.relists(),
+        Kind::VolumeSnapshot => ctx.cluster.snapshots.relists(),
+        Kind::VolumeSnapshotContent => ctx.cluster.snapshot_contents.relists(),
+        Kind::Disk => ctx.assumed_disks.relists(),
         _ => managed_cache(ctx, kind).map_or(0, Cache::relists),
     }
 }

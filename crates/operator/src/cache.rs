@@ -89,8 +89,14 @@ impl<V> Cache<V> {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
+    /// Returns the number of completed lists. It is zero as long as the API server does not have the kind.
     pub fn relists(&self) -> u64 {
         self.inner.read().watermark.relists()
+    }
+
+    /// Ends the wait for the first list, because the API server does not have the kind.
+    pub fn mark_absent(&self) {
+        self.synced.send_replace(true);
     }
 
     pub fn begin_list(&self) {

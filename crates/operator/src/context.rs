@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Client;
-use odc_api::v1alpha1::DevServer;
+use odc_api::v1alpha1::{DevServer, Disk};
 use tokio::sync::watch;
 
 use crate::agents::AgentCalls;
@@ -34,6 +34,8 @@ pub struct Context {
     pub cluster: ClusterCache,
     /// Servers as this process wrote them, for the cache.
     pub assumed_servers: AssumedSender<DevServer>,
+    /// Disks, the same.
+    pub assumed_disks: AssumedSender<Disk>,
     pub soft_states: SoftStates,
     pub work_queues: WorkQueues,
     pub leader_since: Timestamp,

@@ -20,10 +20,11 @@ use crate::invalid_objects::InvalidServers;
 use crate::leader::Leadership;
 use crate::soft_state::SoftStates;
 use crate::work_queues::WorkQueues;
-use crate::{devserver, flavor, queue_api, scheduler, team, user, watches};
+use crate::{devserver, disk, flavor, queue_api, scheduler, team, user, watches};
 
 const MAX_CONCURRENT_SERVERS: u16 = 32;
 const MAX_CONCURRENT_USERS: u16 = 4;
+const MAX_CONCURRENT_DISKS: u16 = 16;
 
 /// A task that runs as long as this process is leader. It returns its name if it ends.
 pub type Task = BoxFuture<'static, &'static str>;
@@ -44,8 +45,10 @@ pub fn build(
 ) -> anyhow::Result<(Vec<Task>, Arc<Context>)> {
     let (servers, servers_writer) = reflector::store();
     let (users, users_writer) = reflector::store();
+    let (disks, disks_writer) = reflector::store();
     let (work_queues, receivers) = WorkQueues::new();
     let (assumed_servers, assumed_receiver) = assumed_channel();
+    let (assumed_disks, assumed_disks_receiver) = assumed_channel();
     let user_settings = odc_core::user::Settings {
         namespace: config.namespace.clone(),
         service_account: config.service_account.clone(),
@@ -60,8 +63,9 @@ pub fn build(
         config,
         user_settings,
         metrics: health.metrics.clone(),
-        cluster: ClusterCache::new(servers.clone(), users.clone()),
+        cluster: ClusterCache::new(servers.clone(), users.clone(), disks.clone()),
         assumed_servers,
+        assumed_disks,
         leader_since,
         control_ca: tokio::sync::watch::Sender::default(),
         agent_calls: AgentCalls::new()?,
@@ -73,7 +77,13 @@ pub fn build(
     });
     let mut tasks = watches::all(
         &ctx,
-        watches::Writers { servers: servers_writer, assumed_servers: assumed_receiver, users: users_writer },
+        watches::Writers {
+            servers: servers_writer,
+            assumed_servers: assumed_receiver,
+            users: users_writer,
+            disks: disks_writer,
+            assumed_disks: assumed_disks_receiver,
+        },
     );
     let controllers = [
         task(
@@ -91,11 +101,16 @@ pub fn build(
             "user controller",
             run_controller(&ctx, users, receivers.users, MAX_CONCURRENT_USERS, user::reconcile, user::on_error),
         ),
+        task(
+            "disk controller",
+            run_controller(&ctx, disks, receivers.disks, MAX_CONCURRENT_DISKS, disk::reconcile, disk::on_error),
+        ),
     ];
     let loops = [
         task("scheduler", scheduler::run(ctx.clone())),
         task("flavor loop", flavor::run(ctx.clone())),
         task("team loop", team::run(ctx.clone())),
+        task("disk operation loop", disk::operations::run(ctx.clone())),
         task("namespace cleanup", user::cleanup::run(ctx.clone(), receivers.namespaces)),
     ];
     // Nothing is decided from caches that are not synced.

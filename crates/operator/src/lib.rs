@@ -1,4 +1,4 @@
-//! The ODC operator: controllers for servers, users, teams and flavors, the scheduler, and the `queue.odc.dev` API.
+//! The ODC operator: controllers for servers, disks, users, teams and flavors, the scheduler, and the `queue.odc.dev` API.
 //!
 //! Controllers read the caches, call `odc-core` for a plan, and execute it. All state needed for correctness is stored
 //! in the API server; this process holds only caches and soft state, which can be lost at any time.
@@ -12,6 +12,7 @@ mod config;
 mod context;
 mod controller;
 mod devserver;
+mod disk;
 mod dynamic_api;
 mod error;
 mod error_policy;

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 pub struct SoftStates {
     /// Boxed because the table has more slots than entries.
     entries: Mutex<HashMap<String, Box<ServerSoftState>>>,
-    /// Consecutive failed reconciliations of users.
-    user_failures: Mutex<HashMap<String, u32>>,
+    /// Consecutive failed reconciliations of users and disks.
+    object_failures: Mutex<HashMap<String, u32>>,
 }
 
 #[derive(Clone, Default)]
@@ -87,33 +87,33 @@ impl SoftStates {
         self.entries.lock().remove(uid);
     }
 
-    /// Adds a user unless it is known.
-    pub fn insert_user(&self, uid: &str) {
-        self.user_failures.lock().entry(uid.to_owned()).or_default();
+    /// Adds a user or disk unless it is known.
+    pub fn insert_object(&self, uid: &str) {
+        self.object_failures.lock().entry(uid.to_owned()).or_default();
     }
 
-    pub fn remove_user(&self, uid: &str) {
-        self.user_failures.lock().remove(uid);
+    pub fn remove_object(&self, uid: &str) {
+        self.object_failures.lock().remove(uid);
     }
 
-    /// As [`Self::record_failure`], for a user.
-    pub fn record_user_failure(&self, uid: &str) -> u32 {
-        self.user_failures.lock().get_mut(uid).map_or(1, |failures| {
+    /// As [`Self::record_failure`], for a user or disk.
+    pub fn record_object_failure(&self, uid: &str) -> u32 {
+        self.object_failures.lock().get_mut(uid).map_or(1, |failures| {
             *failures = failures.saturating_add(1);
             *failures
         })
     }
 
-    /// Resets the number of failures of a user.
-    pub fn record_user_success(&self, uid: &str) {
-        if let Some(failures) = self.user_failures.lock().get_mut(uid) {
+    /// Resets the number of failures of a user or disk.
+    pub fn record_object_success(&self, uid: &str) {
+        if let Some(failures) = self.object_failures.lock().get_mut(uid) {
             *failures = 0;
         }
     }
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.entries.lock().len() + self.user_failures.lock().len()
+        self.entries.lock().len() + self.object_failures.lock().len()
     }
 }
 

@@ -118,11 +118,17 @@ pub trait Scoped<K> {
     fn scoped(client: Client, namespace: Option<&str>) -> Self;
 }
 
-impl Scoped<odc_api::v1alpha1::DevServer> for Api<odc_api::v1alpha1::DevServer> {
-    fn scoped(client: Client, namespace: Option<&str>) -> Self {
-        Self::namespaced(client, namespace.unwrap_or_default())
-    }
+macro_rules! namespaced {
+    ($($kind:ty),+) => {
+        $(impl Scoped<$kind> for Api<$kind> {
+            fn scoped(client: Client, namespace: Option<&str>) -> Self {
+                Self::namespaced(client, namespace.unwrap_or_default())
+            }
+        })+
+    };
 }
+
+namespaced!(odc_api::v1alpha1::DevServer, odc_api::v1alpha1::Disk, odc_api::v1alpha1::DiskOperation);
 
 macro_rules! cluster_scoped {
     ($($kind:ty),+) => {

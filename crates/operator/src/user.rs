@@ -26,7 +26,7 @@ pub async fn reconcile(user: Arc<DevServerUser>, ctx: Arc<Context>) -> Result<Ac
     let result = reconcile_once(&user, &ctx).await;
     ctx.metrics.record_reconcile(NAME, started.elapsed());
     if result.is_ok() {
-        ctx.soft_states.record_user_success(user.metadata.uid.as_deref().unwrap_or_default());
+        ctx.soft_states.record_object_success(user.metadata.uid.as_deref().unwrap_or_default());
     }
     result
 }
@@ -61,6 +61,6 @@ async fn reconcile_once(object: &DevServerUser, ctx: &Context) -> Result<Action,
 
 #[expect(clippy::needless_pass_by_value, reason = "signature required by the applier")]
 pub fn on_error(user: Arc<DevServerUser>, error: &Error, ctx: Arc<Context>) -> Action {
-    let failures = ctx.soft_states.record_user_failure(user.metadata.uid.as_deref().unwrap_or_default());
+    let failures = ctx.soft_states.record_object_failure(user.metadata.uid.as_deref().unwrap_or_default());
     error_policy::handle_error(&ctx, NAME, &user.name_any(), error, failures)
 }

@@ -1,5 +1,7 @@
 //! The watches of all kinds, and what a change of each kind enqueues.
 
+mod snapshots;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
@@ -8,7 +10,7 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{Api, DynamicObject};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Phase, Team};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Home, Phase, Team};
 use odc_api::{label, namespace};
 use odc_core::object::Kind;
 use odc_core::{cluster, volume_owner};
@@ -34,6 +36,8 @@ pub struct Writers {
     pub servers: Writer<DevServer>,
     pub assumed_servers: AssumedReceiver<DevServer>,
     pub users: Writer<DevServerUser>,
+    pub disks: Writer<Disk>,
+    pub assumed_disks: AssumedReceiver<Disk>,
 }
 
 /// Returns one task for each watch.
@@ -41,6 +45,10 @@ pub fn all(ctx: &Arc<Context>, writers: Writers) -> Vec<Task> {
     let mut all = vec![
         task("watch of servers", servers(ctx.clone(), writers.servers, writers.assumed_servers)),
         task("watch of users", users(ctx.clone(), writers.users)),
+        task("watch of disks", disks(ctx.clone(), writers.disks, writers.assumed_disks)),
+        task("watch of disk operations", disk_operations(ctx.clone())),
+        task("watch of snapshots", snapshots::watch(ctx.clone())),
+        task("watch of snapshot contents", snapshots::watch_contents(ctx.clone())),
         task("watch of flavors", flavors(ctx.clone())),
         task("watch of teams", teams(ctx.clone())),
         task("watch of pods", pods(ctx.clone())),
@@ -64,6 +72,10 @@ pub async fn wait_for_sync(ctx: &Context) -> anyhow::Result<()> {
     ctx.control_ca.subscribe().wait_for(CaState::is_known).await?;
     cluster.servers.wait_until_ready().await?;
     cluster.users.wait_until_ready().await?;
+    cluster.disks.wait_until_ready().await?;
+    cluster.disk_operations.wait_for_sync().await;
+    cluster.snapshots.wait_for_sync().await;
+    cluster.snapshot_contents.wait_for_sync().await;
     cluster.flavors.objects.wait_for_sync().await;
     cluster.teams.wait_for_sync().await;
     cluster.pods.wait_for_sync().await;
@@ -118,6 +130,9 @@ fn server_changed(ctx: &Context, server: &DevServer, deleted: bool) {
             enqueue_other_servers_mounting(ctx, &namespace, &claim, &name);
         }
     }
+    if let Home::Disk(disk) = &server.spec.home {
+        ctx.work_queues.enqueue_disk(&namespace, disk.as_str());
+    }
     if deleted {
         ctx.work_queues.enqueue_namespace(&namespace);
     } else {
@@ -134,6 +149,62 @@ fn enqueue_other_servers_mounting(ctx: &Context, namespace: &str, claim: &str, r
             ctx.work_queues.enqueue_server(namespace, name);
         }
     }
+}
+
+async fn disks(ctx: Arc<Context>, writer: Writer<Disk>, assumed: AssumedReceiver<Disk>) {
+    let api: Api<MaybeInvalid<Disk>> = Api::all(ctx.client.clone());
+    reflector::watch(api, config(), writer, assumed, |event| match event {
+        WatchEvent::Applied(disk) => disk_changed(&ctx, disk, false),
+        WatchEvent::Deleted(disk) => disk_changed(&ctx, disk, true),
+        WatchEvent::Invalid(invalid) => invalid_objects::report(&ctx, "Disk", invalid),
+        WatchEvent::InvalidDeleted((namespace, _)) => ctx.work_queues.enqueue_namespace(namespace),
+    })
+    .await;
+}
+
+fn disk_changed(ctx: &Context, disk: &Disk, deleted: bool) {
+    let key = key(disk);
+    let uid = disk.metadata.uid.as_deref().unwrap_or_default();
+    let (namespace, name) = key.clone();
+    if deleted {
+        ctx.soft_states.remove_object(uid);
+        ctx.cluster.disk_index.remove(&key);
+        ctx.work_queues.enqueue_namespace(&namespace);
+        ctx.work_queues.disk_operations.notify_one();
+    } else {
+        ctx.soft_states.insert_object(uid);
+        ctx.cluster.disk_index.insert(key);
+        ctx.work_queues.enqueue_disk(&namespace, &name);
+    }
+    for server in ctx.cluster.servers_of_disk(&namespace, &name) {
+        ctx.work_queues.enqueue_server(&namespace, server.metadata.name.as_deref().unwrap_or_default());
+    }
+    ctx.work_queues.wake_scheduler();
+}
+
+/// Enqueues the disks of a namespace. A user has few of them, and what they depend on rarely changes.
+fn enqueue_disks(ctx: &Context, namespace: &str) {
+    for name in ctx.cluster.disk_index.names(namespace) {
+        ctx.work_queues.enqueue_disk(namespace, &name);
+    }
+}
+
+async fn disk_operations(ctx: Arc<Context>) {
+    let api: Api<MaybeInvalid<DiskOperation>> = Api::all(ctx.client.clone());
+    let project = |guarded: MaybeInvalid<DiskOperation>| {
+        let report = |invalid| invalid_objects::report(&ctx, "DiskOperation", &invalid);
+        let mut operation = guarded.0.map_err(report).ok()?;
+        operation.metadata.managed_fields = None;
+        Some(operation)
+    };
+    projected::watch(api, config(), &ctx.cluster.disk_operations, project, |change| {
+        let disk = change.new.or(change.old).map(|operation| &operation.spec.disk);
+        if let Some(disk) = disk {
+            ctx.work_queues.enqueue_disk(&change.key.0, disk.as_str());
+        }
+        ctx.work_queues.disk_operations.notify_one();
+    })
+    .await;
 }
 
 async fn users(ctx: Arc<Context>, writer: Writer<DevServerUser>) {
@@ -154,12 +225,13 @@ fn user_changed(ctx: &Context, user: &DevServerUser, deleted: bool) {
     let namespace = namespace::for_user(&name);
     let uid = user.metadata.uid.as_deref().unwrap_or_default();
     if deleted {
-        ctx.soft_states.remove_user(uid);
+        ctx.soft_states.remove_object(uid);
         ctx.work_queues.enqueue_namespace(&namespace);
     } else {
-        ctx.soft_states.insert_user(uid);
+        ctx.soft_states.insert_object(uid);
         ctx.work_queues.enqueue_user(&name);
     }
+    enqueue_disks(ctx, &namespace);
     enqueue_servers(ctx, |server| {
         let is_guest = server.spec.access.users.iter().any(|guest| guest.as_str() == name);
         is_guest || server.metadata.namespace.as_deref() == Some(&namespace)
@@ -235,6 +307,10 @@ async fn pods(ctx: Arc<Context>) {
         if let Some(server) = server_name(&change) {
             ctx.work_queues.enqueue_server(&change.key.0, server);
         }
+        let mounts_claim = change.new.or(change.old).is_some_and(|pod| !pod.claims.is_empty());
+        if mounts_claim && scheduling_state(change.old) != scheduling_state(change.new) {
+            enqueue_disks(&ctx, &change.key.0);
+        }
         for claim in volume_owner::released_claims(change.old, change.new) {
             enqueue_other_servers_mounting(&ctx, &change.key.0, claim, server_name(&change).unwrap_or_default());
         }
@@ -296,6 +372,7 @@ async fn claims(ctx: Arc<Context>) {
         if change.new.is_none() {
             ctx.work_queues.enqueue_namespace(&change.key.0);
         }
+        enqueue_disks(&ctx, namespace);
         ctx.work_queues.wake_scheduler();
     })
     .await;
@@ -304,7 +381,13 @@ async fn claims(ctx: Arc<Context>) {
 async fn volumes(ctx: Arc<Context>) {
     let api: Api<k8s::PersistentVolume> = Api::all(ctx.client.clone());
     let project = |volume: k8s::PersistentVolume| Some(cluster::Volume::from_api(&volume));
-    projected::watch(api, config(), &ctx.cluster.volumes, project, |_| ctx.work_queues.wake_scheduler()).await;
+    projected::watch(api, config(), &ctx.cluster.volumes, project, |change| {
+        if let Some(namespace) = change.new.and_then(|volume| volume.claim_namespace.as_deref()) {
+            enqueue_disks(&ctx, namespace);
+        }
+        ctx.work_queues.wake_scheduler();
+    })
+    .await;
 }
 
 async fn storage_classes(ctx: Arc<Context>) {
@@ -351,6 +434,7 @@ async fn namespaces(ctx: Arc<Context>) {
         if let Some(owner) = namespace::owner(&change.key.1) {
             ctx.work_queues.enqueue_user(owner.as_str());
             ctx.work_queues.enqueue_namespace(&change.key.1);
+            enqueue_disks(&ctx, &change.key.1);
             // The label decides who owns the servers in the namespace.
             let owner_label = |object: Option<&cluster::ManagedObject>| {
                 object.and_then(|object| object.label(label::OWNER).map(str::to_owned))
@@ -435,6 +519,6 @@ mod tests {
             crate::user::on_error(user, &error, ctx.clone());
         }
         assert_eq!(ctx.soft_states.len(), 0);
-        assert_eq!(ctx.cluster.namespace_index.servers("dev-ada"), [""; 0]);
+        assert_eq!(ctx.cluster.namespace_index.names("dev-ada"), [""; 0]);
     }
 }

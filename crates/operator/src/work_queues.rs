@@ -1,14 +1,16 @@
 //! The work queues: which objects are to be reconciled, and which loops are to run.
 
 use kube::runtime::reflector::ObjectRef;
-use odc_api::v1alpha1::{DevServer, DevServerUser};
+use odc_api::v1alpha1::{DevServer, DevServerUser, Disk};
 use tokio::sync::{Notify, mpsc};
 
 pub struct WorkQueues {
     servers: mpsc::UnboundedSender<ObjectRef<DevServer>>,
     users: mpsc::UnboundedSender<ObjectRef<DevServerUser>>,
+    disks: mpsc::UnboundedSender<ObjectRef<Disk>>,
     namespaces: mpsc::UnboundedSender<String>,
     pub teams: Notify,
+    pub disk_operations: Notify,
     pub scheduler: Notify,
     pub flavors: Notify,
 }
@@ -17,6 +19,7 @@ pub struct WorkQueues {
 pub struct Receivers {
     pub servers: mpsc::UnboundedReceiver<ObjectRef<DevServer>>,
     pub users: mpsc::UnboundedReceiver<ObjectRef<DevServerUser>>,
+    pub disks: mpsc::UnboundedReceiver<ObjectRef<Disk>>,
     pub namespaces: mpsc::UnboundedReceiver<String>,
 }
 
@@ -25,10 +28,24 @@ impl WorkQueues {
     pub fn new() -> (Self, Receivers) {
         let (servers, servers_receiver) = mpsc::unbounded_channel();
         let (users, users_receiver) = mpsc::unbounded_channel();
+        let (disks, disks_receiver) = mpsc::unbounded_channel();
         let (namespaces, namespaces_receiver) = mpsc::unbounded_channel();
-        let queues =
-            Self { servers, users, namespaces, teams: Notify::new(), scheduler: Notify::new(), flavors: Notify::new() };
-        let receivers = Receivers { servers: servers_receiver, users: users_receiver, namespaces: namespaces_receiver };
+        let queues = Self {
+            servers,
+            users,
+            disks,
+            namespaces,
+            teams: Notify::new(),
+            disk_operations: Notify::new(),
+            scheduler: Notify::new(),
+            flavors: Notify::new(),
+        };
+        let receivers = Receivers {
+            servers: servers_receiver,
+            users: users_receiver,
+            disks: disks_receiver,
+            namespaces: namespaces_receiver,
+        };
         (queues, receivers)
     }
 
@@ -38,6 +55,10 @@ impl WorkQueues {
 
     pub fn enqueue_user(&self, name: &str) {
         let _ = self.users.send(ObjectRef::new(name));
+    }
+
+    pub fn enqueue_disk(&self, namespace: &str, name: &str) {
+        let _ = self.disks.send(ObjectRef::new(name).within(namespace));
     }
 
     /// Has a namespace checked for cleanup: its user may be deleted.

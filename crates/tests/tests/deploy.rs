@@ -8,6 +8,7 @@ mod csi;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -158,6 +159,8 @@ fn manifests_match_their_types() {
             "PriorityClass" => invalid_field::<PriorityClass>(&manifest),
             "Service" => invalid_field::<Service>(&manifest),
             "APIService" => invalid_field::<APIService>(&manifest),
+            "ValidatingAdmissionPolicy" => invalid_field::<ValidatingAdmissionPolicy>(&manifest),
+            "ValidatingAdmissionPolicyBinding" => invalid_field::<ValidatingAdmissionPolicyBinding>(&manifest),
             // Generated from the types, and compared with them elsewhere.
             "CustomResourceDefinition" => {
                 let _: CustomResourceDefinition = typed(&manifest);
@@ -282,6 +285,9 @@ fn roles_grant_exactly_these_permissions() {
         // Users.
         ("odc-user", "create", "odc.dev", "devservers", None, true),
         ("odc-user", "patch", "odc.dev", "devservers/status", None, NO),
+        ("odc-user", "create", "odc.dev", "disks", None, true),
+        ("odc-user", "patch", "odc.dev", "disks/status", None, NO),
+        ("odc-user", "patch", "odc.dev", "diskoperations", None, NO),
         ("odc-user", "list", "", "pods", None, true),
         ("odc-user", "create", "", "pods", None, NO),
         ("odc-user", "delete", "", "pods", None, NO),
@@ -304,6 +310,9 @@ fn roles_grant_exactly_these_permissions() {
         ("odc-operator", "create", "", "namespaces", None, true),
         ("odc-operator", "create", "", "pods", None, NO),
         ("odc-operator", "delete", "", "persistentvolumeclaims", None, NO),
+        ("odc-operator", "patch", "", "persistentvolumes", None, true),
+        ("odc-operator", "delete", "", "persistentvolumes", None, NO),
+        ("odc-operator", "delete", "snapshot.storage.k8s.io", "volumesnapshotcontents", None, NO),
         ("odc-operator", "create", rbac, "rolebindings", Some("odc-operator-tenant"), true),
         ("odc-operator", "create", rbac, "rolebindings", Some("odc-user"), NO),
         ("odc-operator", "create", rbac, "rolebindings", None, NO),
@@ -318,7 +327,10 @@ fn roles_grant_exactly_these_permissions() {
         ("odc-operator-tenant", "create", rbac, "rolebindings", Some("other"), NO),
         ("odc-operator-tenant", "create", "", "serviceaccounts", Some("odc-user"), true),
         ("odc-operator-tenant", "patch", "", "serviceaccounts", Some("default"), NO),
-        ("odc-operator-tenant", "delete", "", "persistentvolumeclaims", None, NO),
+        // A policy confines it to claims of disks.
+        ("odc-operator-tenant", "delete", "", "persistentvolumeclaims", None, true),
+        ("odc-operator-tenant", "create", "odc.dev", "disks", None, true),
+        ("odc-operator-tenant", "patch", "snapshot.storage.k8s.io", "volumesnapshots", None, NO),
         ("odc-operator-tenant", "delete", "networking.k8s.io", "networkpolicies", Some("odc"), NO),
     ] {
         let (_, _, granted) = roles.iter().find(|(cluster_scoped, other, _)| *cluster_scoped && other == role).unwrap();

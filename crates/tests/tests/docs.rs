@@ -376,7 +376,27 @@ fn is_pending_reason(reason: Reason) -> bool {
         | Reason::NoNodes
         | Reason::NamespaceConflict
         | Reason::Incomplete
-        | Reason::MemberNotFound => false,
+        | Reason::MemberNotFound
+        | Reason::NotProvisioned
+        | Reason::Provisioning
+        | Reason::Deleted
+        | Reason::Deleting
+        | Reason::SourceUnavailable
+        | Reason::SizeTooSmall
+        | Reason::ClaimAmbiguous
+        | Reason::Held
+        | Reason::Releasing
+        | Reason::Released
+        | Reason::HolderStuck
+        | Reason::Available
+        | Reason::SnapshotsUnsupported
+        | Reason::SnapshotFailed
+        | Reason::OperationPending
+        | Reason::OperationRunning
+        | Reason::Succeeded
+        | Reason::PointUnavailable
+        | Reason::TooManyPoints
+        | Reason::OperationTimeout => false,
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{DEFINITIONS, JSONSchemaProps, check_object};
 use crate::fixtures::case::{BY_SCHEMA, Case, cases};
-use crate::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+use crate::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Team};
 
 fn kind(case: &Case) -> &str {
     case.object["kind"].as_str().unwrap()
@@ -44,6 +44,8 @@ fn accepted_objects_round_trip() {
             "DevServer" => round_trip::<DevServer>(&case.object),
             "DevServerFlavor" => round_trip::<DevServerFlavor>(&case.object),
             "DevServerUser" => round_trip::<DevServerUser>(&case.object),
+            "Disk" => round_trip::<Disk>(&case.object),
+            "DiskOperation" => round_trip::<DiskOperation>(&case.object),
             "Team" => round_trip::<Team>(&case.object),
             other => panic!("{other} has no type"),
         };

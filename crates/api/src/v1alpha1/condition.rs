@@ -21,7 +21,8 @@ use crate::text::Text;
 pub type Message = Text<1024>;
 
 string_enum! {
-    /// The type of a condition. A `DevServer` has all of them, the other kinds have Ready.
+    /// The type of a condition. A `DevServer` has those from Accepted to Expiring, a `Disk` has Ready, InUse and
+    /// PointsAvailable, a `DiskOperation` has Complete, the other kinds have Ready.
     pub enum Type {
         /// The request is valid. While it is False the server is not scheduled; the message says what to change.
         Accepted,
@@ -39,6 +40,12 @@ string_enum! {
         Idle,
         /// The server's lifetime ends within 30 minutes.
         Expiring,
+        /// A server uses the disk, or its restore point is being taken.
+        InUse,
+        /// Restore points of the disk can be taken.
+        PointsAvailable,
+        /// The operation has succeeded. False while it is pending or running, and when it has failed.
+        Complete,
     }
 }
 

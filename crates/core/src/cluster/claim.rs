@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::api::storage::v1 as storage;
+use odc_api::label;
+use odc_api::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
 use super::CsiVolume;
@@ -19,6 +21,13 @@ pub struct Claim {
     pub class: Option<String>,
     /// Whether several nodes may mount it at the same time.
     pub shared: bool,
+    pub uid: String,
+    /// The uid of the `Disk` it belongs to.
+    pub disk_uid: Option<String>,
+    /// The requested size.
+    pub size: Option<Quantity>,
+    /// The snapshot it is created from.
+    pub snapshot: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +44,9 @@ pub struct StorageClass {
     pub is_default: bool,
     /// Claims are bound when their first pod is scheduled.
     pub waits_for_consumer: bool,
+    /// Claims can be expanded.
+    pub allows_expansion: bool,
+    pub provisioner: String,
 }
 
 /// A persistent volume.
@@ -44,6 +56,12 @@ pub struct Volume {
     pub affinity: VolumeAffinity,
     /// The CSI volume, if it has a CSI driver.
     pub csi: Option<CsiVolume>,
+    pub uid: String,
+    /// The namespace and the uid of the claim it is bound to.
+    pub claim_namespace: Option<String>,
+    pub claim_uid: Option<String>,
+    /// Whether it is kept when its claim is deleted.
+    pub is_retained: bool,
 }
 
 /// The node affinity of a volume: a node matches if all requirements of one of the terms hold. Without terms, all nodes
@@ -75,8 +93,21 @@ impl Claim {
             volume: spec.and_then(|spec| spec.volume_name.clone()).filter(|name| !name.is_empty()),
             class: spec.and_then(|spec| spec.storage_class_name.clone()),
             shared: modes.is_some_and(|modes| modes.iter().any(|mode| mode.ends_with("Many"))),
+            uid: meta.uid.clone().unwrap_or_default(),
+            disk_uid: meta.labels.as_ref().and_then(|labels| labels.get(label::DISK_UID).cloned()),
+            size: spec.and_then(requested_size),
+            snapshot: spec.and_then(source_snapshot),
         }
     }
+}
+
+fn requested_size(spec: &k8s::PersistentVolumeClaimSpec) -> Option<Quantity> {
+    spec.resources.as_ref()?.requests.as_ref()?.get("storage")?.try_into().ok()
+}
+
+fn source_snapshot(spec: &k8s::PersistentVolumeClaimSpec) -> Option<String> {
+    let source = spec.data_source.as_ref()?;
+    (source.kind == "VolumeSnapshot").then(|| source.name.clone())
 }
 
 impl StorageClass {
@@ -86,10 +117,18 @@ impl StorageClass {
             name: class.metadata.name.clone().unwrap_or_default(),
             is_default: default.is_some_and(|value| value == "true"),
             waits_for_consumer: class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+            allows_expansion: class.allow_volume_expansion == Some(true),
+            provisioner: class.provisioner.clone(),
         }
+    }
+
+    /// Reports whether claims can have the access mode `ReadWriteOncePod`, which only CSI drivers support.
+    pub fn supports_single_pod(&self) -> bool {
+        !self.provisioner.starts_with(IN_TREE_PROVISIONERS)
     }
 }
 
+const IN_TREE_PROVISIONERS: &str = "kubernetes.io/";
 const DEFAULT_CLASS_ANNOTATION: &str = "storageclass.kubernetes.io/is-default-class";
 
 impl Volume {
@@ -106,9 +145,15 @@ impl Volume {
             .collect()
         };
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
         Self {
             name: volume.metadata.name.clone().unwrap_or_default(),
             csi: source.map(CsiVolume::from_api),
+            uid: volume.metadata.uid.clone().unwrap_or_default(),
+            claim_namespace: claim.and_then(|claim| claim.namespace.clone()),
+            claim_uid: claim.and_then(|claim| claim.uid.clone()),
+            is_retained: policy == Some("Retain"),
             affinity: VolumeAffinity(
                 terms.iter().flat_map(|terms| &terms.node_selector_terms).map(requirements).collect(),
             ),
@@ -117,6 +162,14 @@ impl Volume {
 }
 
 impl VolumeAffinity {
+    /// Returns the topology as text, such as `csi.odc.dev/pool=main`, or `None` if all nodes match.
+    pub fn describe(&self) -> Option<String> {
+        let requirement = |requirement: &Requirement| format!("{}={}", requirement.key, requirement.values.join("|"));
+        let term = |term: &Vec<Requirement>| term.iter().map(requirement).collect::<Vec<_>>().join(",");
+        let terms: Vec<String> = self.0.iter().map(term).collect();
+        (!terms.is_empty()).then(|| terms.join(" or "))
+    }
+
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.is_empty() || self.0.iter().any(|term| term.iter().all(|requirement| requirement.matches(labels)))
     }

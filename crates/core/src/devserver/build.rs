@@ -8,7 +8,7 @@ mod pod;
 mod secret;
 mod security;
 pub mod size;
-mod volume;
+pub(super) mod volume;
 
 pub use headless_service::service;
 pub use pod::{PodAssignment, pod};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::name::FlavorName;
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerUser, Team, Volume};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerUser, Disk, Team, Volume};
 
 use super::validate::{ClaimInput, Inputs, Valid, Violation, claims, validate};
 use super::{Observed, Settings, SoftState};
@@ -105,6 +105,8 @@ pub(super) struct Request {
     pub runtime_classes: Vec<Arc<RuntimeClass>>,
     pub user: Option<DevServerUser>,
     pub team: Option<Team>,
+    /// The disk of the home.
+    pub disk: Option<Disk>,
     /// Changes the state of each claim, by default bound and mountable on one node.
     pub claim: fn(&mut ClaimState),
     /// Pods of other servers in its namespace.
@@ -130,6 +132,7 @@ impl Request {
             runtime_classes: vec![Arc::new(gvisor)],
             user: Some(DevServerUser::test()),
             team: None,
+            disk: None,
             claim: |_| {},
             neighbours: vec![],
         };
@@ -169,7 +172,7 @@ impl Request {
 
     pub(super) fn check<T>(&self, inspect: impl FnOnce(&Result<Valid<'_>, Vec<Violation>>) -> T) -> T {
         let flavor = self.server.spec.flavor.as_ref().and_then(|name| self.flavors.get(name));
-        let names = claims(&self.server, flavor.map(|flavor| &flavor.spec));
+        let names = claims(&self.server, self.disk.as_ref(), flavor.map(|flavor| &flavor.spec));
         let states: Vec<(&str, ClaimState)> = names.into_iter().map(|name| (name, self.claim_state(name))).collect();
         let claims = states.iter().map(|(name, state)| ClaimInput {
             name,
@@ -183,6 +186,7 @@ impl Request {
             team: self.team.as_ref(),
             flavors: &self.flavors,
             runtime_classes: &self.runtime_classes,
+            disk: self.disk.as_ref(),
             claims: claims.collect(),
             guests: vec![],
             default_image: &settings.default_image,
@@ -204,6 +208,10 @@ impl Request {
             volume: Some(format!("volume-of-{name}")),
             class: None,
             shared: false,
+            uid: format!("uid-{name}"),
+            disk_uid: None,
+            size: None,
+            snapshot: None,
         };
         let mut state = ClaimState { claim: Some(claim), waits_for_consumer: false, used_by: None };
         (self.claim)(&mut state);

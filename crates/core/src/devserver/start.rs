@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::Reason;
-use odc_api::v1alpha1::{Admission, Phase};
+use odc_api::v1alpha1::{Admission, Home, Phase};
 
 use super::pod_failure::PodFailure;
 use super::reconcile::Reconcile;
@@ -178,11 +178,12 @@ impl Reconcile<'_> {
         Ok(writes)
     }
 
-    /// Reports whether a pod is missing while another server may still write to its volume. The admission may be older
-    /// than that.
+    /// Reports whether a pod is missing while another server may still write to its volume, or while the server does not
+    /// hold its disk. The admission may be older than that.
     fn waits_for_disk(&self, valid: &Valid<'_>) -> bool {
         let missing = (0..self.pods.current.len()).any(|ordinal| self.is_name_free(ordinal));
-        missing && valid.disk.reason == Reason::DiskInUse
+        let is_disk = matches!(self.server.spec.home, Home::Disk(_));
+        missing && (valid.disk.reason == Reason::DiskInUse || is_disk && !valid.disk.ready)
     }
 
     /// Reports whether no pod, not even a terminating one, has the name of this ordinal.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use odc_api::name::{FlavorName, ObjectName, ServerName, UserName};
-use odc_api::v1alpha1::condition::Reason;
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerUser, Home, Priority, Team};
+use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
+use odc_api::v1alpha1::{self, DevServer, DevServerFlavor, DevServerFlavorSpec, DevServerUser, Home, Priority, Team};
 use odc_api::{mount_path::MountPath, namespace};
 
 use crate::cluster::{Claim, ClaimPhase, RuntimeClass};
@@ -23,6 +23,8 @@ pub struct Inputs<'a> {
     pub team: Option<&'a Team>,
     pub flavors: &'a BTreeMap<FlavorName, Arc<DevServerFlavor>>,
     pub runtime_classes: &'a [Arc<RuntimeClass>],
+    /// The disk of the home, if the spec names one and it exists.
+    pub disk: Option<&'a v1alpha1::Disk>,
     /// The claims of the server, its home first.
     pub claims: Vec<ClaimInput<'a>>,
     /// The existing users the server is shared with.
@@ -62,6 +64,8 @@ pub struct Valid<'a> {
     pub nodes: u32,
     pub image: &'a str,
     pub disk: Disk,
+    /// The claim of the home. A server on several nodes mounts that of a disk on the first one only.
+    pub home_claim: Option<&'a str>,
     /// Volumes besides the home: those of the server, then those of the flavor.
     pub volumes: Vec<Mount<'a>>,
 }
@@ -158,7 +162,8 @@ pub fn validate<'a>(server: &'a DevServer, inputs: &Inputs<'a>) -> Result<Valid<
         count,
         nodes: spec.nodes,
         image: image.or(preferred).unwrap_or(inputs.default_image),
-        disk: disk(&spec.home, &inputs.claims),
+        disk: disk(server, inputs),
+        home_claim: home_claim(server, inputs.disk),
         volumes,
     })
 }
@@ -300,9 +305,7 @@ fn missing_runtime_class(
 /// Fields of the API that are not implemented are rejected rather than ignored.
 fn unsupported(server: &DevServer) -> Option<Violation> {
     let spec = &server.spec;
-    let message = if matches!(spec.home, Home::Disk(_)) {
-        "home.disk is not supported by this cluster. Use home.claim or home.ephemeral."
-    } else if spec.image.as_ref().is_some_and(|image| image.build.is_some()) {
+    let message = if spec.image.as_ref().is_some_and(|image| image.build.is_some()) {
         "image.build is not supported by this cluster. Use image.ref."
     } else {
         return None;
@@ -314,7 +317,10 @@ fn gang_home(server: &DevServer, inputs: &Inputs<'_>) -> Option<Violation> {
     if server.spec.nodes == 1 {
         return None;
     }
-    let single = inputs.claims.iter().find(|input| input.claim.is_some_and(|claim| !claim.shared))?;
+    // A disk is mounted on the first node only.
+    let disk = home_claim(server, inputs.disk).filter(|_| matches!(server.spec.home, Home::Disk(_)));
+    let mut others = inputs.claims.iter().filter(|input| Some(input.name) != disk);
+    let single = others.find(|input| input.claim.is_some_and(|claim| !claim.shared))?;
     let message = format!(
         "Claim {} can be mounted on one node only, but the server requires {} nodes. Use a claim with access mode \
          ReadWriteMany, or an ephemeral home.",
@@ -332,12 +338,22 @@ fn volumes<'a>(server: &'a DevServer, flavor: &'a DevServerFlavorSpec) -> Vec<Mo
         .collect()
 }
 
-/// Returns the claims a server mounts, including those of its flavor. The home comes first.
-pub fn claims<'a>(server: &'a DevServer, flavor: Option<&'a DevServerFlavorSpec>) -> Vec<&'a str> {
-    let home = match &server.spec.home {
+/// Returns the claim of the home. A disk has one after its first use.
+fn home_claim<'a>(server: &'a DevServer, disk: Option<&'a v1alpha1::Disk>) -> Option<&'a str> {
+    match &server.spec.home {
         Home::Claim(claim) => Some(claim.as_str()),
-        Home::Disk(_) | Home::Ephemeral(_) => None,
-    };
+        Home::Disk(_) => disk.and_then(|disk| disk.status.as_ref()?.claim.as_ref()).map(ObjectName::as_str),
+        Home::Ephemeral(_) => None,
+    }
+}
+
+/// Returns the claims a server mounts, including those of its disk and its flavor. The home comes first.
+pub fn claims<'a>(
+    server: &'a DevServer,
+    disk: Option<&'a v1alpha1::Disk>,
+    flavor: Option<&'a DevServerFlavorSpec>,
+) -> Vec<&'a str> {
+    let home = home_claim(server, disk);
     let flavor = flavor.map(|flavor| volumes(server, flavor));
     let own = server.spec.volumes.iter().map(|volume| volume.claim.as_str());
     let mut all: Vec<&str> = home.into_iter().collect();
@@ -354,8 +370,50 @@ pub fn claims<'a>(server: &'a DevServer, flavor: Option<&'a DevServerFlavorSpec>
     unique
 }
 
-fn disk(home: &Home, claims: &[ClaimInput<'_>]) -> Disk {
+/// Returns why the server cannot use the disk of its home yet. A server gets the disk from the disk controller before its
+/// pods are created.
+fn disk_of_home(server: &DevServer, disk: Option<&v1alpha1::Disk>) -> Result<(), (Reason, String)> {
+    let Home::Disk(name) = &server.spec.home else { return Ok(()) };
+    let Some(disk) = disk else {
+        let message = format!("Disk {name} not found in this namespace. Create it to continue.");
+        return Err((Reason::DiskNotFound, message));
+    };
+    if disk.metadata.deletion_timestamp.is_some() || disk.spec.deleted {
+        let message = format!("Disk {name} is deleted. Undelete it, or recreate the server with another disk.");
+        return Err((Reason::DiskUnavailable, message));
+    }
+    let status = disk.status.as_ref();
+    match status.and_then(|status| status.holder.as_ref()) {
+        Some(holder) if Some(&holder.uid) == server.metadata.uid.as_ref() && holder.releasing_since.is_none() => {}
+        Some(holder) if Some(&holder.uid) == server.metadata.uid.as_ref() => {
+            let message = format!("Waiting for the restore point of disk {name} after the last stop.");
+            return Err((Reason::DiskInUse, message));
+        }
+        Some(holder) => {
+            let message = format!(
+                "Disk {name} is in use by server {}. Stop or hibernate that server first, or use another disk.",
+                holder.server
+            );
+            return Err((Reason::DiskInUse, message));
+        }
+        None => {}
+    }
+    let ready = status.and_then(|status| condition::find(&status.conditions, Type::Ready));
+    if let Some(ready) = ready.filter(|ready| ready.status == Status::False) {
+        let is_temporary = ready.reason == Reason::Provisioning;
+        let reason = if is_temporary { Reason::DiskPending } else { Reason::DiskUnavailable };
+        return Err((reason, format!("Disk {name} is not ready: {}", ready.message)));
+    }
+    let is_assigned = status.is_some_and(|status| status.holder.is_some() && status.claim.is_some());
+    if is_assigned { Ok(()) } else { Err((Reason::DiskPending, format!("Waiting for disk {name}."))) }
+}
+
+fn disk(server: &DevServer, inputs: &Inputs<'_>) -> Disk {
+    let (home, claims) = (&server.spec.home, &inputs.claims);
     let unready = |reason, message: String| Disk { ready: false, reason, message };
+    if let Err((reason, message)) = disk_of_home(server, inputs.disk) {
+        return unready(reason, message);
+    }
     for input in claims {
         let name = input.name;
         let Some(claim) = input.claim else {

@@ -14,6 +14,10 @@ use crate::plan::{Target, Write};
 pub struct NamespaceContents {
     /// The number of `PersistentVolumeClaims`.
     pub claims: usize,
+    /// The number of disks. One without a claim may still have restore points.
+    pub disks: usize,
+    /// The number of `VolumeSnapshots`.
+    pub snapshots: usize,
     /// The number of pods, including terminating ones, which still need the network policy.
     pub pods: usize,
     /// Servers that are not being deleted.
@@ -41,8 +45,9 @@ pub fn cleanup(namespace: &ManagedObject, contents: &NamespaceContents, objects:
             })
             .copied()
             .collect();
-    let NamespaceContents { claims, pods, servers, terminating_servers } = contents;
-    if access.is_empty() && servers.is_empty() && *terminating_servers == 0 && *pods == 0 && *claims == 0 {
+    let NamespaceContents { claims, disks, snapshots, pods, servers, terminating_servers } = contents;
+    let has_data = *claims > 0 || *disks > 0 || *snapshots > 0;
+    if access.is_empty() && servers.is_empty() && *terminating_servers == 0 && *pods == 0 && !has_data {
         return vec![Write::Delete(target(namespace))];
     }
     let access = access.into_iter().filter(|object| !object.is_deleting).map(target);

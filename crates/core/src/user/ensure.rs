@@ -93,7 +93,18 @@ fn exact_fields(kind: Kind) -> &'static [&'static str] {
         Kind::LimitRange => &["/spec/limits"],
         Kind::NetworkPolicy => &["/spec/podSelector", "/spec/ingress", "/spec/egress"],
         Kind::PodDisruptionBudget => &["/spec/selector", "/spec/maxUnavailable"],
-        Kind::Namespace | Kind::ServiceAccount | Kind::Secret | Kind::Service | Kind::Pod | Kind::DevServer => &[],
+        Kind::Namespace
+        | Kind::ServiceAccount
+        | Kind::Secret
+        | Kind::Service
+        | Kind::Pod
+        | Kind::PersistentVolumeClaim
+        | Kind::PersistentVolume
+        | Kind::VolumeSnapshot
+        | Kind::VolumeSnapshotContent
+        | Kind::DevServer
+        | Kind::Disk
+        | Kind::DiskOperation => &[],
     }
 }
 

@@ -198,7 +198,16 @@ fn normalize(kind: Kind, body: Value) -> Option<Value> {
         Kind::LimitRange => read::<k8s_openapi::api::core::v1::LimitRange>(body),
         Kind::NetworkPolicy => read::<k8s_openapi::api::networking::v1::NetworkPolicy>(body),
         Kind::PodDisruptionBudget => read::<k8s_openapi::api::policy::v1::PodDisruptionBudget>(body),
-        Kind::Secret | Kind::Service | Kind::Pod | Kind::DevServer => None,
+        Kind::Secret
+        | Kind::Service
+        | Kind::Pod
+        | Kind::PersistentVolumeClaim
+        | Kind::PersistentVolume
+        | Kind::VolumeSnapshot
+        | Kind::VolumeSnapshotContent
+        | Kind::DevServer
+        | Kind::Disk
+        | Kind::DiskOperation => None,
     }
 }
 
@@ -569,7 +578,11 @@ fn cleanup_deletes_access_then_servers_then_empty_namespace() {
     assert_eq!(clean_up(&cluster, &contents), [], "the namespace contains a claim");
     (contents.claims, contents.pods) = (0, 1);
     assert_eq!(clean_up(&cluster, &contents), [], "the namespace contains a terminating pod");
-    contents.pods = 0;
+    (contents.pods, contents.disks) = (0, 1);
+    assert_eq!(clean_up(&cluster, &contents), [], "the namespace contains a disk");
+    (contents.disks, contents.snapshots) = (0, 1);
+    assert_eq!(clean_up(&cluster, &contents), [], "the namespace contains a snapshot");
+    contents.snapshots = 0;
     let namespace = cluster.find(Kind::Namespace, "dev-ada").unwrap();
     assert_eq!(clean_up(&cluster, &contents), [Write::Delete(ensure::target(namespace))]);
 }
@@ -657,7 +670,7 @@ proptest! {
         let mut user = limited();
         user.spec.role = if access { Role::User } else { Role::Auditor };
         let servers: Vec<Target> = (0..servers).map(|number| server(&format!("server-{number}"))).collect();
-        let contents = NamespaceContents { claims, pods, servers, terminating_servers };
+        let contents = NamespaceContents { claims, pods, servers, terminating_servers, ..NamespaceContents::default() };
         let writes = clean_up(&Cluster::with(&user), &contents);
         let deletes_namespace =
             writes.iter().any(|write| matches!(write, Write::Delete(target) if target.kind == Kind::Namespace));

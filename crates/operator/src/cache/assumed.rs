@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Team};
 use tokio::sync::mpsc;
 
 use super::{key, version};
@@ -94,6 +94,26 @@ impl AssumeInCache for DevServer {
 
     fn assume(&self, ctx: &Context, relists: u64) {
         ctx.assumed_servers.send(self.clone(), relists);
+    }
+}
+
+impl AssumeInCache for Disk {
+    fn relists(ctx: &Context) -> u64 {
+        ctx.assumed_disks.relists()
+    }
+
+    fn assume(&self, ctx: &Context, relists: u64) {
+        ctx.assumed_disks.send(self.clone(), relists);
+    }
+}
+
+impl AssumeInCache for DiskOperation {
+    fn relists(ctx: &Context) -> u64 {
+        ctx.cluster.disk_operations.relists()
+    }
+
+    fn assume(&self, ctx: &Context, relists: u64) {
+        ctx.cluster.disk_operations.assume(key(self), self.clone(), version(self), relists);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::runtime::reflector::{ObjectRef, Store};
 use odc_api::name::FlavorName;
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Home, Team};
 use odc_core::cluster;
 use odc_core::object::Kind;
 use parking_lot::{Mutex, RwLock};
@@ -18,6 +18,11 @@ use crate::missing_nodes::MissingNodes;
 pub struct ClusterCache {
     pub servers: Store<DevServer>,
     pub users: Store<DevServerUser>,
+    pub disks: Store<Disk>,
+    pub disk_operations: Cache<DiskOperation>,
+    /// Empty if the API server does not have the kind.
+    pub snapshots: Cache<cluster::Snapshot>,
+    pub snapshot_contents: Cache<cluster::SnapshotContent>,
     pub flavors: FlavorCache,
     pub teams: Cache<Team>,
     pub pods: Cache<cluster::Pod>,
@@ -32,14 +37,20 @@ pub struct ClusterCache {
     pub runtime_classes: Cache<cluster::RuntimeClass>,
     pub namespaces: Cache<cluster::ManagedObject>,
     pub managed_objects: ManagedObjects,
+    /// The names of servers and disks.
     pub namespace_index: NamespaceIndex,
+    pub disk_index: NamespaceIndex,
 }
 
 impl ClusterCache {
-    pub fn new(servers: Store<DevServer>, users: Store<DevServerUser>) -> Self {
+    pub fn new(servers: Store<DevServer>, users: Store<DevServerUser>, disks: Store<Disk>) -> Self {
         Self {
             servers,
             users,
+            disks,
+            disk_operations: Cache::default(),
+            snapshots: Cache::default(),
+            snapshot_contents: Cache::default(),
             flavors: FlavorCache::default(),
             teams: Cache::default(),
             pods: Cache::default(),
@@ -53,6 +64,7 @@ impl ClusterCache {
             namespaces: Cache::default(),
             managed_objects: ManagedObjects::default(),
             namespace_index: NamespaceIndex::default(),
+            disk_index: NamespaceIndex::default(),
         }
     }
 
@@ -83,15 +95,33 @@ impl ClusterCache {
         self.servers.get(&ObjectRef::new(name).within(namespace))
     }
 
+    pub fn disk(&self, namespace: &str, name: &str) -> Option<Arc<Disk>> {
+        self.disks.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    pub fn disks_in_namespace(&self, namespace: &str) -> Vec<Arc<Disk>> {
+        self.disk_index.names(namespace).iter().filter_map(|name| self.disk(namespace, name)).collect()
+    }
+
+    /// Returns the servers whose home is the disk.
+    pub fn servers_of_disk(&self, namespace: &str, disk: &str) -> Vec<Arc<DevServer>> {
+        let is_home = |server: &Arc<DevServer>| matches!(&server.spec.home, Home::Disk(home) if home.as_str() == disk);
+        self.servers_in_namespace(namespace).filter(is_home).collect()
+    }
+
+    fn servers_in_namespace(&self, namespace: &str) -> impl Iterator<Item = Arc<DevServer>> {
+        let names = self.namespace_index.names(namespace).into_iter();
+        names.filter_map(move |name| self.server(namespace, &name))
+    }
+
     /// Returns the servers that mount a claim of their namespace, by their own spec or by their flavor's.
     pub fn servers_mounting(&self, namespace: &str, claim: &str) -> Vec<Arc<DevServer>> {
-        let names = self.namespace_index.servers(namespace);
-        let servers = names.iter().filter_map(|name| self.server(namespace, name));
+        let servers = self.servers_in_namespace(namespace);
         servers.filter(|server| claims(self, server).iter().any(|mounted| mounted == claim)).collect()
     }
 }
 
-/// The names of the servers in each namespace. The server store has no index by namespace.
+/// The names of the objects of a kind in each namespace. The store of kube has no index by namespace.
 #[derive(Default)]
 pub struct NamespaceIndex(Mutex<HashMap<String, BTreeSet<String>>>);
 
@@ -110,7 +140,7 @@ impl NamespaceIndex {
         }
     }
 
-    pub fn servers(&self, namespace: &str) -> Vec<String> {
+    pub fn names(&self, namespace: &str) -> Vec<String> {
         self.0.lock().get(namespace).into_iter().flatten().cloned().collect()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use odc_api::name::FlavorName;
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Team};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, Home, Team};
 use odc_core::cluster;
 use odc_core::devserver::validate::{self, ClaimInput, Inputs};
 use odc_core::volume_owner::{self, VolumeUser};
@@ -17,6 +17,7 @@ pub struct ValidationInputs {
     team: Option<Arc<Team>>,
     flavors: Arc<BTreeMap<FlavorName, Arc<DevServerFlavor>>>,
     runtimes: Vec<Arc<cluster::RuntimeClass>>,
+    disk: Option<Arc<Disk>>,
     claims: Vec<MountedClaim>,
     guests: Vec<Arc<DevServerUser>>,
 }
@@ -32,14 +33,16 @@ struct MountedClaim {
 impl ValidationInputs {
     pub fn new(cluster: &ClusterCache, server: &DevServer) -> Self {
         let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+        let disk = disk(cluster, server);
         let claims = claims(cluster, server).into_iter();
-        let claims = claims.map(|name| MountedClaim::new(cluster, server, namespace, name));
+        let claims = claims.map(|name| MountedClaim::new(cluster, server, disk.as_deref(), name)).collect();
         Self {
             user: cluster.owner(namespace),
             team: server.spec.team.as_ref().and_then(|team| cluster.teams.get("", team.as_str())),
             flavors: cluster.flavors.by_name(),
             runtimes: cluster.runtime_classes.all(),
-            claims: claims.collect(),
+            disk,
+            claims,
             guests: cluster.guests(server),
         }
     }
@@ -56,6 +59,7 @@ impl ValidationInputs {
             team: self.team.as_deref(),
             flavors: &self.flavors,
             runtime_classes: &self.runtimes,
+            disk: self.disk.as_deref(),
             claims: claims.collect(),
             guests: self.guests.iter().map(|guest| &**guest).collect(),
             default_image,
@@ -92,12 +96,20 @@ pub fn claims(cluster: &ClusterCache, server: &DevServer) -> Vec<String> {
     let flavors = cluster.flavors.by_name();
     let user = cluster.owner(server.metadata.namespace.as_deref().unwrap_or_default());
     let flavor = validate::flavor_name(server, user.as_deref(), &flavors).ok().and_then(|name| flavors.get(&name));
-    let claims = validate::claims(server, flavor.map(|flavor| &flavor.spec));
+    let disk = disk(cluster, server);
+    let claims = validate::claims(server, disk.as_deref(), flavor.map(|flavor| &flavor.spec));
     claims.into_iter().map(str::to_owned).collect()
 }
 
+/// Returns the disk of the server's home.
+fn disk(cluster: &ClusterCache, server: &DevServer) -> Option<Arc<Disk>> {
+    let Home::Disk(name) = &server.spec.home else { return None };
+    cluster.disk(server.metadata.namespace.as_deref().unwrap_or_default(), name.as_str())
+}
+
 impl MountedClaim {
-    fn new(cluster: &ClusterCache, server: &DevServer, namespace: &str, name: String) -> Self {
+    fn new(cluster: &ClusterCache, server: &DevServer, disk: Option<&Disk>, name: String) -> Self {
+        let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
         let claim = cluster.claims.get(namespace, &name);
         let class = claim.as_ref().and_then(|claim| match &claim.class {
             Some(class) => cluster.storage_classes.get("", class),
@@ -106,7 +118,7 @@ impl MountedClaim {
         let volume = claim.as_ref().and_then(|claim| claim.volume.as_ref());
         let shared = claim.as_ref().is_some_and(|claim| claim.shared);
         Self {
-            used_by: if shared { None } else { claim_user(cluster, server, namespace, &name) },
+            used_by: if shared { None } else { claim_user(cluster, server, disk, &name) },
             waits_for_consumer: class.is_some_and(|class| class.waits_for_consumer),
             volume: volume.and_then(|volume| cluster.volumes.get("", volume)),
             name,
@@ -115,9 +127,14 @@ impl MountedClaim {
     }
 }
 
-/// Returns the other server or pod that uses a claim.
-fn claim_user(cluster: &ClusterCache, server: &DevServer, namespace: &str, claim: &str) -> Option<VolumeUser> {
-    let (others, pods) = (cluster.servers_mounting(namespace, claim), cluster.pods.in_namespace(namespace));
+/// Returns the other server or pod that uses a claim. The disk controller selects the server that uses a disk, so for its
+/// claim only pods count.
+fn claim_user(cluster: &ClusterCache, server: &DevServer, disk: Option<&Disk>, claim: &str) -> Option<VolumeUser> {
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    let current = disk.and_then(|disk| disk.status.as_ref()?.claim.as_ref());
+    let is_of_disk = current.is_some_and(|current| current.as_str() == claim);
+    let others = if is_of_disk { vec![] } else { cluster.servers_mounting(namespace, claim) };
+    let pods = cluster.pods.in_namespace(namespace);
     let others: Vec<&DevServer> = others.iter().map(|other| &**other).collect();
     let pods: Vec<&cluster::Pod> = pods.iter().map(|pod| &**pod).collect();
     volume_owner::volume_user(claim, server, &others, &pods)

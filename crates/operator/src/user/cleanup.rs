@@ -1,5 +1,5 @@
 //! Removes servers and managed objects from the namespaces of deleted users. The namespace is deleted
-//! when it contains no claims; volumes are never deleted.
+//! when it contains no claims, disks and snapshots; volumes are never deleted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
 use odc_api::namespace;
-use odc_api::v1alpha1::{DevServer, DevServerUser};
+use odc_api::v1alpha1::{DevServer, DevServerUser, Disk};
 use odc_core::cluster::ManagedObject;
 use odc_core::object::Kind;
 use odc_core::plan::Target;
@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use super::NAME;
 use crate::apply::apply;
 use crate::context::Context;
-use crate::dynamic_api::with_timeout;
-use crate::error::Error;
+use crate::dynamic_api::{api, with_timeout};
+use crate::error::{Error, code};
 use crate::error_policy;
 
 /// How long to wait before a namespace that is not clean yet is checked again.
@@ -95,7 +95,10 @@ async fn clean(ctx: &Context, name: &str) -> Result<bool, Error> {
         uid: meta.uid.clone().unwrap_or_default(),
         grace: None,
     };
+    let disks: Api<Disk> = Api::namespaced(ctx.client.clone(), name);
     let contents = NamespaceContents {
+        disks: with_timeout(disks.list_metadata(&list)).await.map_err(failed("Disk"))?.items.len(),
+        snapshots: count_snapshots(ctx, name).await.map_err(failed("VolumeSnapshot"))?,
         claims: with_timeout(claims.list_metadata(&list)).await.map_err(failed("PersistentVolumeClaim"))?.items.len(),
         pods: with_timeout(pods.list_metadata(&list)).await.map_err(failed("Pod"))?.items.len(),
         servers: active.iter().map(|server| target(&server.metadata)).collect(),
@@ -109,6 +112,16 @@ async fn clean(ctx: &Context, name: &str) -> Result<bool, Error> {
     }
     let in_progress = !contents.servers.is_empty() || contents.terminating_servers > 0 || contents.pods > 0;
     Ok(writes.is_empty() && !in_progress)
+}
+
+/// Returns the number of snapshots, which is zero if the API server does not have the kind.
+async fn count_snapshots(ctx: &Context, namespace: &str) -> kube::Result<usize> {
+    let snapshots = api(&ctx.client, Kind::VolumeSnapshot, Some(namespace));
+    match with_timeout(snapshots.list_metadata(&ListParams::default())).await {
+        Ok(found) => Ok(found.items.len()),
+        Err(error) if code(&error) == Some(404) => Ok(0),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

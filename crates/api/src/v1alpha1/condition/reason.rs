@@ -55,6 +55,50 @@ string_enum! {
         /// The volume behind the disk is lost or cannot be attached.
         DiskUnavailable,
 
+        // Disks
+        /// The claim of the disk is created when the first server uses it.
+        NotProvisioned,
+        /// The claim of the disk is not bound yet, or its volume is not protected yet.
+        Provisioning,
+        /// The disk is marked as deleted by spec.deleted.
+        Deleted,
+        /// The data of the disk is being deleted.
+        Deleting,
+        /// The source of the disk does not exist or cannot be used.
+        SourceUnavailable,
+        /// The disk is smaller than the restore point or claim it is created from.
+        SizeTooSmall,
+        /// Several claims belong to the disk, and status.claim does not name one of them.
+        ClaimAmbiguous,
+        /// A server holds the disk.
+        Held,
+        /// The server that held the disk has stopped, and its restore point is being taken.
+        Releasing,
+        /// No server holds the disk.
+        Released,
+        /// The server that holds the disk has ended or is deleted, but one of its pods still exists.
+        HolderStuck,
+        /// Restore points can be taken.
+        Available,
+        /// The cluster has no VolumeSnapshot API.
+        SnapshotsUnsupported,
+        /// The last restore point failed.
+        SnapshotFailed,
+
+        // Operations on disks
+        /// Another operation on the same disk is running.
+        OperationPending,
+        /// The operation is running.
+        OperationRunning,
+        /// The operation has succeeded.
+        Succeeded,
+        /// The restore point does not exist, belongs to another disk, or is not verified.
+        PointUnavailable,
+        /// The number of restore points in the namespace is too high for another one on demand.
+        TooManyPoints,
+        /// The operation did not finish in time.
+        OperationTimeout,
+
         // Admitted
         /// Devices and nodes are assigned.
         Admitted,

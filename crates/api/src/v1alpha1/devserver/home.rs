@@ -26,7 +26,8 @@ pub enum Home {
 #[x_kube(validation = Rule::new("[has(self.disk), has(self.claim), has(self.ephemeral)].exists_one(set, set)")
     .message("exactly one of home.disk, home.claim and home.ephemeral must be set"))]
 struct Fields {
-    /// Name of a Disk in the namespace of the server. Reserved; not implemented yet.
+    /// Name of a Disk in the namespace of the server. One server uses it at a time. A multi-node server mounts it on its
+    /// first node; the other nodes have an ephemeral home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disk: Option<ObjectName>,
 

@@ -62,7 +62,7 @@ pub fn pod(
         subdomain: (valid.nodes > 1).then(|| server.to_owned()),
         termination_grace_period_seconds: Some(TERMINATION_GRACE_PERIOD.as_secs().cast_signed()),
         tolerations: Some(tolerations(&valid.flavor.tolerations)),
-        volumes: Some(volume::volumes(valid)),
+        volumes: Some(volume::volumes(valid, assignment.ordinal)),
         ..PodSpec::default()
     };
     Object::new(Kind::Pod, &Pod { metadata, spec: Some(spec), status: None })

@@ -18,7 +18,8 @@ const HOME_VOLUME: &str = "home";
 /// A volume of the pod, so its content survives restarts of the container.
 pub const SHARED_MEMORY_PATH: &str = "/dev/shm";
 
-pub fn volumes(valid: &Valid<'_>) -> Vec<Volume> {
+/// Returns the volumes of one pod of a server. A disk is mounted by the first pod; the others have an empty home.
+pub fn volumes(valid: &Valid<'_>, ordinal: usize) -> Vec<Volume> {
     let empty = |name: &str, medium: Option<&str>, limit| Volume {
         name: name.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource { medium: medium.map(str::to_owned), size_limit: limit }),
@@ -26,7 +27,10 @@ pub fn volumes(valid: &Valid<'_>) -> Vec<Volume> {
     };
     let home = match &valid.server.spec.home {
         Home::Ephemeral(size) => empty(HOME_VOLUME, None, Some((*size).into())),
-        Home::Claim(claim) | Home::Disk(claim) => from_claim(HOME_VOLUME.to_owned(), claim.as_str(), false),
+        Home::Disk(_) if ordinal > 0 => empty(HOME_VOLUME, None, None),
+        Home::Claim(_) | Home::Disk(_) => {
+            from_claim(HOME_VOLUME.to_owned(), valid.home_claim.unwrap_or_default(), false)
+        }
     };
     let keys = Volume {
         name: KEYS.to_owned(),

@@ -1,6 +1,7 @@
 //! Violations, and the resolution of references and defaults.
 
-use odc_api::v1alpha1::{Defaults, Device, Image, Maintenance};
+use odc_api::fixtures::time;
+use odc_api::v1alpha1::{Defaults, Device, DiskHolder, DiskStatus, Image, Maintenance};
 
 use super::super::fixtures::{ClaimState, Request, volume};
 use super::*;
@@ -198,8 +199,6 @@ fn missing_runtime_class_rejects_only_new_servers() {
 
 #[test]
 fn unsupported_fields_are_rejected() {
-    let disk = Request::test(|server| server.spec.home = Home::Disk("disk-home".parse().unwrap()));
-    check(&disk, &[(Reason::NotSupported, "home.claim")]);
     let build = Request::test(|server| {
         server.spec.image = Some(Box::new(Image { build: Some("build-1".parse().unwrap()), ..Image::default() }));
     });
@@ -227,7 +226,7 @@ fn all_violations_are_reported() {
         server.spec.count = Some(5);
         server.spec.team = Some("team-vision".parse().unwrap());
         server.spec.scheduling.priority = Some(Priority::High);
-        server.spec.home = Home::Disk("disk-home".parse().unwrap());
+        server.spec.image = Some(Box::new(Image { build: Some("build-1".parse().unwrap()), ..Image::default() }));
     });
     let expect = [Reason::InvalidCount, Reason::NotTeamMember, Reason::PriorityTooHigh, Reason::NotSupported];
     check(&request, &expect.map(|reason| (reason, "")));
@@ -289,6 +288,72 @@ fn unavailable_claim_is_awaited() {
     check_disk(&ephemeral, true, Reason::Ephemeral, "data is lost when the pod is deleted");
 }
 
+/// Returns a server with the home `disk-home`, and the disk with a changed status.
+fn on_disk(change: impl FnOnce(&mut DiskStatus)) -> Request {
+    let mut request = Request::test(|server| server.spec.home = Home::Disk("disk-home".parse().unwrap()));
+    request.disk = Some(v1alpha1::Disk::test().status(change));
+    request
+}
+
+fn holder(uid: &str) -> DiskHolder {
+    let since = time("2026-01-01T00:00:00Z");
+    DiskHolder { server: "server-1".parse().unwrap(), uid: uid.into(), since, used: false, releasing_since: None }
+}
+
+#[test]
+fn server_waits_until_it_holds_its_disk() {
+    let held = |status: &mut DiskStatus| {
+        status.holder = Some(holder("uid-server-1"));
+        status.claim = Some("disk-home-1".parse().unwrap());
+    };
+    check_disk(&on_disk(held), true, Reason::Bound, "The home is available.");
+    on_disk(held).valid(|valid| assert_eq!(valid.home_claim, Some("disk-home-1")));
+    let mut missing = on_disk(held);
+    missing.disk = None;
+    check_disk(&missing, false, Reason::DiskNotFound, "Disk disk-home not found");
+    check_disk(&on_disk(|_| {}), false, Reason::DiskPending, "Waiting for disk disk-home");
+    let other = |status: &mut DiskStatus| status.holder = Some(holder("uid-server-2"));
+    check_disk(&on_disk(other), false, Reason::DiskInUse, "in use by server server-1");
+    let releasing = |status: &mut DiskStatus| {
+        held(status);
+        status.holder.as_mut().unwrap().releasing_since = Some(time("2026-01-01T00:00:00Z"));
+    };
+    check_disk(&on_disk(releasing), false, Reason::DiskInUse, "restore point");
+    let unready = |reason: Reason| {
+        on_disk(|status| {
+            held(status);
+            let now = time("2026-01-01T00:00:00Z");
+            condition::set(
+                &mut status.conditions,
+                condition::new(Type::Ready, Status::False, reason, "Cause.", None, now),
+            );
+        })
+    };
+    check_disk(&unready(Reason::Provisioning), false, Reason::DiskPending, "Cause.");
+    check_disk(&unready(Reason::DiskUnavailable), false, Reason::DiskUnavailable, "Cause.");
+    let mut deleted = on_disk(held);
+    deleted.disk.as_mut().unwrap().spec.deleted = true;
+    check_disk(&deleted, false, Reason::DiskUnavailable, "is deleted");
+}
+
+#[test]
+fn gang_mounts_its_disk_on_the_first_node() {
+    let mut gang = on_disk(|status| {
+        status.holder = Some(holder("uid-server-1"));
+        status.claim = Some("disk-home-1".parse().unwrap());
+    });
+    gang.server.spec.nodes = 2;
+    check(&gang, &[]);
+    let claims_of = |ordinal: usize| {
+        gang.valid(|valid| {
+            let volumes = crate::devserver::build::volume::volumes(valid, ordinal);
+            let claims = volumes.into_iter().filter_map(|volume| volume.persistent_volume_claim);
+            claims.map(|claim| claim.claim_name).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!((claims_of(0), claims_of(1)), (vec!["disk-home-1".to_owned()], vec![]));
+}
+
 #[test]
 fn unavailable_volume_is_awaited() {
     let request = Request::test(|server| server.spec.volumes = vec![volume("claim-data", "/data")]);
@@ -309,8 +374,8 @@ fn volume_of_server_overrides_flavor_at_same_path() {
         assert_eq!(mounts, [("claim-own", "/data"), ("claim-sets", "/sets")]);
     });
     let flavor = request.flavors.values().find(|flavor| !flavor.spec.volumes.is_empty()).unwrap();
-    assert_eq!(claims(&request.server, Some(&flavor.spec)), ["claim-home", "claim-own", "claim-sets"]);
-    assert_eq!(claims(&request.server, None), ["claim-home", "claim-own"]);
+    assert_eq!(claims(&request.server, None, Some(&flavor.spec)), ["claim-home", "claim-own", "claim-sets"]);
+    assert_eq!(claims(&request.server, None, None), ["claim-home", "claim-own"]);
 }
 
 #[test]
@@ -318,7 +383,7 @@ fn claim_mounted_twice_is_listed_once() {
     let request = Request::test(|server| {
         server.spec.volumes = vec![volume("claim-home", "/again"), volume("claim-data", "/data")];
     });
-    assert_eq!(claims(&request.server, None), ["claim-home", "claim-data"]);
+    assert_eq!(claims(&request.server, None, None), ["claim-home", "claim-data"]);
 }
 
 #[test]

@@ -1,19 +1,29 @@
 //! Phases, condition types and reasons, from the documentation of their enums.
 
-use odc_api::v1alpha1::Phase;
 use odc_api::v1alpha1::condition::{Reason, Type};
+use odc_api::v1alpha1::{DiskOperationPhase, DiskPhase, Phase};
 
-use super::markdown::{code, start, table};
+use super::markdown::{code, start, table, wrap};
 
 pub(super) fn page() -> String {
     let introduction = "Conditions describe the current state of an object. `kubectl wait` and programs should rely on \
-        condition types and reasons; the phase of a DevServer is a summary for people. A newer operator may store a type \
+        condition types and reasons; the phase of an object is a summary for people. A newer operator may store a type \
         or reason that is not listed here, so clients must accept unknown values.\n\n[Troubleshoot a \
         server](../guides/troubleshoot-a-server.md) lists what to do about each reason that keeps a server waiting.";
     let mut page = start("Phases, conditions and reasons", "crates/api", introduction);
-    page.push_str("\n## Phases\n");
+    page.push_str("\n## Phases of a DevServer\n");
     table(&mut page, &["phase", "meaning", "may be followed by"], Phase::ALL.iter().map(|phase| phase_row(*phase)));
-    page.push_str("\n## Condition types\n\nA DevServer has all of them; the other kinds have only `Ready`.\n");
+    page.push_str("\n## Phases of a Disk\n");
+    let disk = DiskPhase::ALL.iter().map(|phase| vec![phase.as_str().into(), phase.description().into()]);
+    table(&mut page, &["phase", "meaning"], disk);
+    page.push_str("\n## Phases of a DiskOperation\n");
+    let operation = DiskOperationPhase::ALL.iter().map(|phase| vec![phase.as_str().into(), phase.description().into()]);
+    table(&mut page, &["phase", "meaning"], operation);
+    page.push_str("\n## Condition types\n\n");
+    page.push_str(&wrap(
+        "A DevServer has those from `Accepted` to `Expiring`; a Disk has `Ready`, `InUse` and `PointsAvailable`; a \
+         DiskOperation has `Complete`; the other kinds have `Ready`.",
+    ));
     let types = Type::ALL.iter().map(|kind| vec![code(kind.as_str()), kind.description().into()]);
     table(&mut page, &["type", "true when"], types);
     page.push_str(

@@ -75,6 +75,8 @@ const FORBIDDEN: u16 = 403;
 const NOT_FOUND: u16 = 404;
 const INVALID: u16 = 422;
 const SERVERS: &str = "/apis/odc.dev/v1alpha1/namespaces/dev-ada/devservers";
+const DISKS: &str = "/apis/odc.dev/v1alpha1/namespaces/dev-ada/disks";
+const OPERATIONS: &str = "/apis/odc.dev/v1alpha1/namespaces/dev-ada/diskoperations";
 const NAMESPACE_PATH: &str = "/api/v1/namespaces/dev-ada";
 
 /// A request of ada: method, path, body.
@@ -82,6 +84,7 @@ type Call = (Method, String, Option<Value>);
 
 async fn check_user(ada: &Client) -> anyhow::Result<()> {
     check_own_servers(ada).await?;
+    check_own_disks(ada).await?;
     check_own_objects(ada).await?;
     check_group(ada, "bypassing the limits of the flavor", FORBIDDEN, workload_calls()).await?;
     check_group(ada, "keys and data", FORBIDDEN, data_calls()).await?;
@@ -140,6 +143,30 @@ async fn check_own_servers(ada: &Client) -> anyhow::Result<()> {
     check_group(ada, "deleting an own server", OK, vec![delete(mine)]).await
 }
 
+async fn check_own_disks(ada: &Client) -> anyhow::Result<()> {
+    let object = |kind: &str, spec: Value| {
+        json!({"apiVersion": "odc.dev/v1alpha1", "kind": kind,
+        "metadata": {"name": "mine"}, "spec": spec})
+    };
+    let (disk, operation) = (format!("{DISKS}/mine"), format!("{OPERATIONS}/mine"));
+    let new = object("Disk", json!({"size": "1Gi"}));
+    let snapshot = object("DiskOperation", json!({"disk": "mine", "action": "Snapshot"}));
+    let calls = vec![
+        post(DISKS, new.clone()),
+        get(disk.clone()),
+        post(OPERATIONS, snapshot),
+        get(operation.clone()),
+        delete(operation),
+    ];
+    check_group(ada, "own disks", OK, calls).await?;
+    let replace = (Method::PUT, disk.clone(), Some(new));
+    check_group(ada, "replacing an own disk", INVALID, vec![replace]).await?;
+    // Refused by the policy until the name is confirmed.
+    check_group(ada, "deleting a disk without confirmation", INVALID, vec![delete(disk.clone())]).await?;
+    let confirmation = json!({"metadata": {"annotations": {"odc.dev/confirm-delete": "mine"}}});
+    check_group(ada, "deleting an own disk", OK, vec![patch(disk.clone(), confirmation), delete(disk)]).await
+}
+
 async fn check_own_objects(ada: &Client) -> anyhow::Result<()> {
     let events = "/apis/events.k8s.io/v1/namespaces/dev-ada/events";
     let queue = "/apis/queue.odc.dev/v1alpha1/namespaces/dev-ada";
@@ -149,6 +176,8 @@ async fn check_own_objects(ada: &Client) -> anyhow::Result<()> {
         format!("{NAMESPACE_PATH}/events"),
         events.to_owned(),
         format!("{NAMESPACE_PATH}/persistentvolumeclaims"),
+        DISKS.to_owned(),
+        OPERATIONS.to_owned(),
     ];
     let watches = collections.iter().map(|path| get(format!("{path}?watch=true&timeoutSeconds=1"))).collect();
     check_group(ada, "own collections", OK, collections.iter().map(get).collect()).await?;

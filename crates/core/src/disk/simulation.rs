@@ -1,0 +1,439 @@
+//! A simulated namespace with one disk: the operator, which may crash after each of its writes, the storage controllers,
+//! and servers that obey the holder. The safety rules are checked at each step.
+
+mod scenario;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::Timestamp;
+use odc_api::name::DiskName;
+use odc_api::quantity::Quantity;
+use odc_api::time::to_api_precision;
+use odc_api::v1alpha1::{
+    Admission, Desired, DevServer, Disk, DiskAction, DiskArguments, DiskOperation, DiskOperationPhase, Home,
+};
+use odc_api::{annotation, label};
+use serde_json::{Value, json};
+
+use super::{Observed, ObservedSnapshots, Plan, reconcile};
+use crate::cluster::{Claim, ClaimPhase, Pod, Snapshot, SnapshotContent, StorageClass, Volume, VolumeAffinity};
+use crate::devserver::fixtures;
+use crate::object::{Kind, Object};
+use crate::plan::{Target, Write};
+
+/// Steps after which a scenario that has not settled is a failure.
+const MAX_STEPS: usize = 200;
+
+#[derive(Clone)]
+pub(super) struct Namespace {
+    pub(super) now: Timestamp,
+    pub(super) disks: Vec<Disk>,
+    pub(super) servers: Vec<DevServer>,
+    pub(super) pods: Vec<Pod>,
+    pub(super) operations: Vec<DiskOperation>,
+    pub(super) claims: Vec<Claim>,
+    pub(super) volumes: Vec<Volume>,
+    /// `None` if the cluster has no `VolumeSnapshot` API.
+    pub(super) snapshots: Option<Vec<Snapshot>>,
+    pub(super) contents: Vec<SnapshotContent>,
+    /// The content of each volume, by the uid of its claim, and of each snapshot, by name.
+    pub(super) data: BTreeMap<String, String>,
+    /// Whether the storage system fails to take snapshots.
+    pub(super) snapshots_fail: bool,
+    /// Whether no server can be admitted.
+    pub(super) is_full: bool,
+    /// The claims that the storage controllers are deleting.
+    terminating: BTreeSet<String>,
+    class: StorageClass,
+    writes: usize,
+    /// The operator crashes after this number of writes.
+    crash_after: Option<usize>,
+    next_uid: u32,
+}
+
+struct Crash;
+
+impl Namespace {
+    pub(super) fn new() -> Self {
+        Self {
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            disks: vec![Disk::test()],
+            servers: vec![],
+            pods: vec![],
+            operations: vec![],
+            claims: vec![],
+            volumes: vec![],
+            snapshots: Some(vec![]),
+            contents: vec![],
+            data: BTreeMap::new(),
+            snapshots_fail: false,
+            is_full: false,
+            terminating: BTreeSet::new(),
+            class: StorageClass {
+                name: "standard".into(),
+                is_default: true,
+                waits_for_consumer: false,
+                allows_expansion: true,
+                provisioner: "csi.odc.dev".into(),
+            },
+            writes: 0,
+            crash_after: None,
+            next_uid: 0,
+        }
+    }
+
+    pub(super) fn crashing_after(writes: usize) -> Self {
+        Self { crash_after: Some(writes), ..Self::new() }
+    }
+
+    pub(super) fn has_crashed(&self) -> bool {
+        self.crash_after.is_some_and(|crash| self.writes >= crash)
+    }
+
+    pub(super) fn disk(&self) -> &Disk {
+        &self.disks[0]
+    }
+
+    fn uid(&mut self, prefix: &str) -> String {
+        self.next_uid += 1;
+        format!("{prefix}{}", self.next_uid)
+    }
+
+    pub(super) fn add_server(&mut self, name: &str) {
+        let mut server = DevServer::test().named(name);
+        server.spec.home = Home::Disk("disk-home".parse().unwrap());
+        server.metadata.creation_timestamp = Some(to_api_precision(self.now));
+        self.servers.push(server);
+    }
+
+    pub(super) fn set_desired(&mut self, name: &str, desired: Desired) {
+        let server = self.servers.iter_mut().find(|server| server.metadata.name.as_deref() == Some(name)).unwrap();
+        server.spec.desired = desired;
+    }
+
+    pub(super) fn add_operation(&mut self, uid: &str, action: DiskAction, point: Option<&str>, name: Option<&str>) {
+        let mut operation = DiskOperation::test(uid, action);
+        let name = name.map(|name| name.parse::<DiskName>().unwrap());
+        operation.spec.arguments = Some(DiskArguments { point: point.map(|point| point.parse().unwrap()), name });
+        operation.metadata.creation_timestamp = Some(to_api_precision(self.now));
+        self.operations.push(operation);
+    }
+
+    pub(super) fn operation(&self, uid: &str) -> Option<DiskOperationPhase> {
+        let operation = self.operations.iter().find(|operation| operation.metadata.uid.as_deref() == Some(uid))?;
+        operation.status.as_ref()?.phase
+    }
+
+    /// Runs all actors until nothing changes.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..MAX_STEPS {
+            let before = self.fingerprint();
+            self.run_storage();
+            self.run_servers();
+            self.run_operator();
+            if self.fingerprint() == before {
+                return;
+            }
+        }
+        panic!("not settled after {MAX_STEPS} steps: {:#?}", self.disks);
+    }
+
+    fn fingerprint(&self) -> String {
+        let Self { disks, servers, pods, operations, claims, volumes, snapshots, contents, terminating, .. } = self;
+        format!(
+            "{disks:?}{servers:?}{pods:?}{operations:?}{claims:?}{volumes:?}{snapshots:?}{contents:?}{terminating:?}"
+        )
+    }
+
+    /// Provisions claims, takes snapshots, and removes what is deleted.
+    fn run_storage(&mut self) {
+        for index in 0..self.claims.len() {
+            if self.claims[index].phase == ClaimPhase::Pending {
+                let uid = self.uid("volume-");
+                let claim = &mut self.claims[index];
+                claim.phase = ClaimPhase::Bound;
+                claim.volume = Some(uid.clone());
+                let source = claim.snapshot.as_ref().map(|snapshot| self.data[snapshot].clone());
+                self.data.entry(claim.uid.clone()).or_insert(source.unwrap_or_default());
+                self.volumes.push(Volume {
+                    name: uid.clone(),
+                    affinity: VolumeAffinity::default(),
+                    csi: None,
+                    uid,
+                    claim_namespace: Some("dev-ada".into()),
+                    claim_uid: Some(claim.uid.clone()),
+                    is_retained: false,
+                });
+            }
+        }
+        let fails = self.snapshots_fail;
+        for snapshot in self.snapshots.iter_mut().flatten() {
+            if fails {
+                snapshot.error = Some("out of space".into());
+            } else if snapshot.taken_at.is_none() {
+                let claim = snapshot.claim_uid.clone().unwrap();
+                self.data.insert(snapshot.name.clone(), self.data[&claim].clone());
+                snapshot.taken_at = Some(self.now);
+            } else if !snapshot.is_ready {
+                snapshot.is_ready = true;
+                snapshot.restore_size = Some(Quantity::bytes(1 << 30));
+                snapshot.content = Some(format!("content-{}", snapshot.name));
+                self.contents.push(SnapshotContent {
+                    name: format!("content-{}", snapshot.name),
+                    uid: format!("uid-content-{}", snapshot.name),
+                    snapshot_namespace: Some("dev-ada".into()),
+                    snapshot_uid: Some(snapshot.uid.clone()),
+                    has_handle: true,
+                    is_retained: false,
+                });
+            }
+        }
+        let deleted: Vec<Claim> = self.claims.iter().filter(|claim| claim.is_deleting).cloned().collect();
+        for claim in deleted {
+            // The controllers see a deletion some time later.
+            if self.terminating.insert(claim.uid.clone()) {
+                continue;
+            }
+            self.claims.retain(|other| other.uid != claim.uid);
+            self.volumes.retain(|volume| volume.is_retained || volume.claim_uid.as_ref() != Some(&claim.uid));
+        }
+    }
+
+    /// Plays scheduler and server controller: a server is admitted and gets its pod only if it holds the disk.
+    fn run_servers(&mut self) {
+        let holder = self.disks.first().and_then(|disk| disk.status.as_ref()?.holder.clone());
+        let claim = self.disks.first().and_then(|disk| disk.status.as_ref()?.claim.clone());
+        for server in &mut self.servers {
+            let name = server.metadata.name.clone().unwrap();
+            let uid = server.metadata.uid.clone().unwrap();
+            let pod_name = format!("{name}-0");
+            let position = self.pods.iter().position(|pod| pod.name == pod_name);
+            let status = server.status.get_or_insert_default();
+            let holds = holder.as_ref().is_some_and(|holder| holder.uid == uid && holder.releasing_since.is_none());
+            match (server.spec.desired, status.admission.is_some(), position) {
+                (Desired::Running, false, None) if holds && !self.is_full => {
+                    let nodes = vec!["node-1".into()];
+                    status.admission = Some(Admission { run: 1, nodes, ..Admission::default() });
+                }
+                (Desired::Running, true, None) if holds => {
+                    let claim = claim.as_ref().unwrap().to_string();
+                    assert!(self.pods.iter().all(|pod| !pod.claims.contains(&claim.as_str().into())), "two writers");
+                    let claim_uid = &self.claims.iter().find(|found| found.name == claim).unwrap().uid;
+                    self.data.entry(claim_uid.clone()).and_modify(|data| data.push_str(&format!("{name};")));
+                    let mut pod = fixtures::pod(&pod_name);
+                    let details = pod.server.as_mut().unwrap();
+                    details.owner = Some(uid.clone());
+                    details.created_for.clone_from(&details.owner);
+                    pod.claims = [claim.into()].into();
+                    self.pods.push(pod);
+                }
+                (Desired::Hibernated | Desired::Ended, _, Some(position)) => {
+                    self.pods.remove(position);
+                }
+                (Desired::Hibernated | Desired::Ended, true, None) => status.admission = None,
+                _ => {}
+            }
+        }
+    }
+
+    fn run_operator(&mut self) {
+        for index in 0..self.disks.len() {
+            let Some(disk) = self.disks.get(index).cloned() else { continue };
+            let plan = self.plan(&disk);
+            if self.execute(&disk, plan).is_err() {
+                // The next leader starts from the stored state.
+                return;
+            }
+        }
+    }
+
+    pub(super) fn plan(&self, disk: &Disk) -> Plan {
+        let snapshots = self.snapshots.as_ref().map(|snapshots| ObservedSnapshots {
+            snapshots: snapshots.iter().collect(),
+            contents: self.contents.iter().map(|content| (content.name.as_str(), content)).collect(),
+        });
+        let name = disk.metadata.name.as_deref().unwrap();
+        let is_home = |server: &&DevServer| matches!(&server.spec.home, Home::Disk(home) if home.as_str() == name);
+        let observed = Observed {
+            claims: self.claims.iter().collect(),
+            volumes: self.volumes.iter().map(|volume| (volume.name.as_str(), volume)).collect(),
+            classes: vec![&self.class],
+            snapshots,
+            servers: self.servers.iter().filter(is_home).collect(),
+            pods: self.pods.iter().collect(),
+            operations: self.operations.iter().filter(|operation| operation.spec.disk.as_str() == name).collect(),
+            disks: self.disks.iter().collect(),
+            has_owner: true,
+            is_namespace_deleting: false,
+        };
+        reconcile(disk, &observed, self.now)
+    }
+
+    fn execute(&mut self, disk: &Disk, plan: Plan) -> Result<(), Crash> {
+        let uid = disk.metadata.uid.clone();
+        for write in plan.writes {
+            self.write(&write);
+            self.count()?;
+        }
+        if let Some(stored) = self.disks.iter_mut().find(|stored| stored.metadata.uid == uid)
+            && stored.status.as_ref() != Some(&plan.status)
+        {
+            stored.status = Some(plan.status);
+            self.count()?;
+        }
+        for (name, status) in plan.operations {
+            let named = |operation: &&mut DiskOperation| operation.metadata.name.as_deref() == Some(&name);
+            let operation = self.operations.iter_mut().find(named).unwrap();
+            assert!(!super::operation::is_finished(operation), "a final status is overwritten");
+            operation.status = Some(status);
+            self.count()?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self) -> Result<(), Crash> {
+        self.writes += 1;
+        if self.crash_after == Some(self.writes) { Err(Crash) } else { Ok(()) }
+    }
+
+    fn write(&mut self, write: &Write) {
+        match write {
+            Write::Create(object) => self.create(object),
+            Write::Apply(object) => self.patch(object),
+            Write::Delete(target) => self.delete(target),
+            Write::CreateWithKeys { .. } | Write::Adopt { .. } => panic!("unexpected write {write:?}"),
+        }
+    }
+
+    fn create(&mut self, object: &Object) {
+        let name = object.name.clone();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        match object.kind {
+            Kind::PersistentVolumeClaim => {
+                assert!(self.claims.iter().all(|claim| claim.name != name), "claim {name} exists");
+                let uid = self.uid("claim-");
+                let source = &object.body["spec"]["dataSource"];
+                self.claims.push(Claim {
+                    namespace: "dev-ada".into(),
+                    name,
+                    phase: ClaimPhase::Pending,
+                    is_deleting: false,
+                    volume: None,
+                    class: None,
+                    shared: false,
+                    uid,
+                    disk_uid: object.label(label::DISK_UID).map(str::to_owned),
+                    size: object.body["spec"]["resources"]["requests"]["storage"]
+                        .as_str()
+                        .map(|size| size.parse().unwrap()),
+                    snapshot: (source["kind"] == "VolumeSnapshot").then(|| text(&source["name"]).unwrap()),
+                });
+            }
+            Kind::VolumeSnapshot => {
+                let uid = self.uid("snapshot-");
+                let snapshots = self.snapshots.as_mut().unwrap();
+                assert!(snapshots.iter().all(|snapshot| snapshot.name != name), "snapshot {name} exists");
+                let mut body = object.body.clone();
+                body["metadata"]["uid"] = uid.into();
+                snapshots.push(Snapshot::from_api(&body));
+            }
+            Kind::Disk => {
+                let mut disk: Disk = serde_json::from_value(object.body.clone()).unwrap();
+                assert!(self.disks.iter().all(|other| other.metadata.name != disk.metadata.name), "disk {name} exists");
+                disk.metadata.uid = Some(self.uid("disk-"));
+                self.disks.push(disk);
+            }
+            other => panic!("unexpected creation of {other:?}"),
+        }
+    }
+
+    fn patch(&mut self, object: &Object) {
+        let (name, body) = (&object.name, &object.body);
+        match object.kind {
+            Kind::PersistentVolume => {
+                let volume = self.volumes.iter_mut().find(|volume| volume.name == *name).unwrap();
+                assert_eq!(body["metadata"]["uid"], json!(volume.uid));
+                volume.is_retained = body["spec"]["persistentVolumeReclaimPolicy"] == "Retain";
+            }
+            Kind::VolumeSnapshotContent => {
+                let content = self.contents.iter_mut().find(|content| content.name == *name).unwrap();
+                content.is_retained = body["spec"]["deletionPolicy"] == "Retain";
+            }
+            Kind::Disk => {
+                let disk = self.disks.iter_mut().find(|disk| disk.metadata.name.as_ref() == Some(name)).unwrap();
+                let finalizers: Vec<String> = serde_json::from_value(body["metadata"]["finalizers"].clone()).unwrap();
+                disk.metadata.finalizers = Some(finalizers);
+                self.collect_disks();
+            }
+            Kind::PersistentVolumeClaim => {
+                let claim = self.claims.iter_mut().find(|claim| claim.name == *name).unwrap();
+                let size = body["spec"]["resources"]["requests"]["storage"].as_str().unwrap();
+                claim.size = Some(size.parse().unwrap());
+            }
+            other => panic!("unexpected patch of {other:?}"),
+        }
+    }
+
+    fn delete(&mut self, target: &Target) {
+        match target.kind {
+            Kind::PersistentVolumeClaim => {
+                self.check_copy_exists(&target.uid);
+                let claim = self.claims.iter_mut().find(|claim| claim.uid == target.uid).unwrap();
+                claim.is_deleting = true;
+            }
+            Kind::VolumeSnapshot => {
+                let snapshots = self.snapshots.as_mut().unwrap();
+                let deleted = snapshots.iter().position(|snapshot| snapshot.uid == target.uid).unwrap();
+                let deleted = snapshots.remove(deleted);
+                let is_ready = |snapshot: &Snapshot| snapshot.is_ready && snapshot.claim_uid == deleted.claim_uid;
+                let is_last = is_ready(&deleted) && !snapshots.iter().any(is_ready);
+                self.contents
+                    .retain(|content| content.is_retained || content.snapshot_uid.as_ref() != Some(&deleted.uid));
+                let has_claim = self.claims.iter().any(|claim| Some(&claim.uid) == deleted.claim_uid.as_ref());
+                assert!(!is_last || !has_claim || self.is_confirmed(), "the last point {} is deleted", deleted.name);
+            }
+            Kind::Disk => {
+                let named = |disk: &&mut Disk| disk.metadata.uid.as_ref() == Some(&target.uid);
+                let disk = self.disks.iter_mut().find(named).unwrap();
+                disk.metadata.deletion_timestamp = Some(to_api_precision(self.now));
+                self.collect_disks();
+            }
+            Kind::Pod => self.pods.retain(|pod| pod.uid != target.uid),
+            other => panic!("unexpected deletion of {other:?}"),
+        }
+    }
+
+    /// A claim with data may be deleted only if a verified snapshot of it exists, or its owner confirmed it.
+    fn check_copy_exists(&self, claim_uid: &str) {
+        let copies = self.snapshots.iter().flatten();
+        let has_copy = copies
+            .filter(|snapshot| snapshot.claim_uid.as_deref() == Some(claim_uid))
+            .any(|snapshot| snapshot.is_ready && self.data.get(&snapshot.name) == self.data.get(claim_uid));
+        assert!(has_copy || self.is_confirmed(), "claim {claim_uid} is deleted without a copy");
+    }
+
+    fn is_confirmed(&self) -> bool {
+        self.disks.iter().filter(|disk| disk.metadata.deletion_timestamp.is_some()).any(|disk| {
+            let annotations = disk.metadata.annotations.as_ref();
+            let confirmation = annotations.and_then(|annotations| annotations.get(annotation::CONFIRM_DELETE));
+            let days =
+                disk.status.as_ref().and_then(|status| status.deletion.as_ref()).map_or(0, |deletion| deletion.days);
+            confirmation == disk.metadata.name.as_ref() || days >= 30
+        })
+    }
+
+    pub(super) fn delete_disk(&mut self, confirmation: Option<&str>) {
+        let disk = &mut self.disks[0];
+        disk.metadata.deletion_timestamp = Some(to_api_precision(self.now));
+        disk.metadata.annotations =
+            confirmation.map(|name| [(annotation::CONFIRM_DELETE.to_owned(), name.to_owned())].into());
+        self.collect_disks();
+    }
+
+    fn collect_disks(&mut self) {
+        self.disks.retain(|disk| {
+            let has_finalizer = disk.metadata.finalizers.iter().flatten().next().is_some();
+            disk.metadata.deletion_timestamp.is_none() || has_finalizer
+        });
+    }
+}

@@ -1,0 +1,182 @@
+//! Phase and conditions of a disk.
+
+use odc_api::time::to_api_precision;
+use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
+use odc_api::v1alpha1::{DiskPhase, DiskStatus};
+
+use super::claim::{self, ClaimState};
+use super::{State, deletion};
+use crate::cluster::ClaimPhase;
+use crate::devserver::active_admission;
+
+struct Report {
+    status: Status,
+    reason: Reason,
+    message: String,
+}
+
+impl Report {
+    fn new(is_true: bool, reason: Reason, message: impl Into<String>) -> Self {
+        Self { status: if is_true { Status::True } else { Status::False }, reason, message: message.into() }
+    }
+}
+
+/// Adds what is derived from the observed objects to a status.
+pub(super) fn complete(state: &State<'_>, mut status: DiskStatus) -> DiskStatus {
+    let ready = ready(state);
+    let in_use = in_use(state, &status);
+    status.phase = Some(phase(state, &status, &ready));
+    status.observed_generation = state.disk.metadata.generation;
+    let volume = state.current_claim().and_then(|claim| claim::volume(state, claim));
+    if let Some(volume) = volume {
+        status.location = volume.affinity.describe().map(|location| location.as_str().into());
+    }
+    if let Some(points) = &state.points {
+        status.points = points.describe();
+    }
+    let reports = [(Type::Ready, ready), (Type::InUse, in_use), (Type::PointsAvailable, points_available(state))];
+    for (kind, report) in reports {
+        let Report { status: is_true, reason, message } = report;
+        let now = to_api_precision(state.now);
+        let generation = state.disk.metadata.generation;
+        condition::set(&mut status.conditions, condition::new(kind, is_true, reason, &message, generation, now));
+    }
+    status
+}
+
+fn ready(state: &State<'_>) -> Report {
+    let unready = |reason, message: String| Report::new(false, reason, message);
+    if state.disk.metadata.deletion_timestamp.is_some() {
+        let waits = match (state.writers().next(), deletion::source_of_unprovisioned_disk(state)) {
+            (Some(pod), _) => format!(" Waiting for pod {} to be deleted.", pod.name),
+            (None, Some(point)) => {
+                format!(" Waiting until the disk or claim that is created from restore point {point} has its volume.")
+            }
+            (None, None) => String::new(),
+        };
+        return unready(Reason::Deleting, format!("The disk is being deleted.{waits}"));
+    }
+    if !state.observed.has_owner {
+        let message =
+            format!("Namespace {} does not belong to a user. Create the disk in dev-<user>.", state.namespace);
+        return unready(Reason::NoOwner, message);
+    }
+    if state.disk.spec.deleted {
+        let message = "The disk is marked as deleted. Set spec.deleted to false to get it back.";
+        return unready(Reason::Deleted, message.into());
+    }
+    match &state.claim {
+        ClaimState::NotCreated => match claim::resolve_source(state) {
+            Ok(_) => Report::new(true, Reason::NotProvisioned, "The claim is created when a server uses the disk."),
+            Err((reason, message)) => unready(reason, message),
+        },
+        ClaimState::Missing(name) => unready(
+            Reason::DiskUnavailable,
+            format!(
+                "Claim {name} was deleted. Roll back to a restore point, or recover its volume, which is retained."
+            ),
+        ),
+        ClaimState::Ambiguous(names) => unready(
+            Reason::ClaimAmbiguous,
+            format!("Several claims belong to the disk: {}. Set status.claim to one of them.", names.join(", ")),
+        ),
+        ClaimState::Foreign(name) => unready(
+            Reason::NameConflict,
+            format!("Claim {name} exists and does not belong to this disk. Delete it, or create another disk."),
+        ),
+        ClaimState::Found(claim) if claim.is_deleting => {
+            unready(Reason::DiskUnavailable, format!("Claim {} is being deleted.", claim.name))
+        }
+        ClaimState::Found(claim) => match claim.phase {
+            ClaimPhase::Lost => unready(
+                Reason::DiskUnavailable,
+                format!("The volume of claim {} is lost. Roll back to a restore point.", claim.name),
+            ),
+            ClaimPhase::Bound if claim::volume(state, claim).is_some_and(|volume| volume.is_retained) => {
+                Report::new(true, Reason::Bound, "The disk is available.")
+            }
+            ClaimPhase::Bound => {
+                unready(Reason::Provisioning, "Waiting until the volume is protected from deletion.".into())
+            }
+            ClaimPhase::Pending => {
+                let class = claim::storage_class(state, claim.class.as_deref());
+                if class.is_some_and(|class| class.waits_for_consumer) {
+                    let message = "The claim is bound when the server is scheduled.";
+                    Report::new(true, Reason::WaitingForFirstConsumer, message)
+                } else {
+                    unready(Reason::Provisioning, format!("Waiting for claim {} to be bound to a volume.", claim.name))
+                }
+            }
+        },
+    }
+}
+
+fn in_use(state: &State<'_>, status: &DiskStatus) -> Report {
+    let Some(holder) = &status.holder else {
+        return match state.writers().next() {
+            Some(pod) => Report::new(
+                true,
+                Reason::HolderStuck,
+                format!("Pod {} mounts the disk, but no server holds it.", pod.name),
+            ),
+            None => Report::new(false, Reason::Released, "No server uses the disk."),
+        };
+    };
+    let server = &holder.server;
+    if holder.releasing_since.is_some() {
+        return Report::new(
+            true,
+            Reason::Releasing,
+            format!("Server {server} has stopped; its restore point is taken."),
+        );
+    }
+    let holding = state.observed.servers.iter().find(|server| server.metadata.uid.as_ref() == Some(&holder.uid));
+    let is_admitted = holding.is_some_and(|server| active_admission(server.status.as_ref()).is_some());
+    let has_ended = holding.is_none_or(|server| {
+        let phase = server.status.as_ref().and_then(|status| status.phase);
+        phase.is_some_and(odc_api::v1alpha1::Phase::is_terminal)
+    });
+    match state.writers().next() {
+        Some(pod) if has_ended && !is_admitted => {
+            let message = format!(
+                "Server {server} has ended, but its pod {} still exists. If its node is gone for good, create a \
+                 DiskOperation with action Unlock.",
+                pod.name
+            );
+            Report::new(true, Reason::HolderStuck, message)
+        }
+        _ => Report::new(true, Reason::Held, format!("Server {server} uses the disk.")),
+    }
+}
+
+fn points_available(state: &State<'_>) -> Report {
+    let Some(points) = &state.points else {
+        let message =
+            "The cluster has no VolumeSnapshot API. Ask an administrator to install a CSI driver with snapshots.";
+        return Report::new(false, Reason::SnapshotsUnsupported, message);
+    };
+    match points.own.first() {
+        Some(newest) if newest.error.is_some() && !points.is_verified(newest) => {
+            let error = newest.error.as_deref().unwrap_or_default();
+            Report::new(false, Reason::SnapshotFailed, format!("Restore point {} failed: {error}", newest.name))
+        }
+        _ => Report::new(true, Reason::Available, "Restore points can be taken."),
+    }
+}
+
+fn phase(state: &State<'_>, status: &DiskStatus, ready: &Report) -> DiskPhase {
+    if state.disk.metadata.deletion_timestamp.is_some() {
+        return DiskPhase::Deleting;
+    }
+    match &status.holder {
+        Some(holder) if holder.releasing_since.is_some() => DiskPhase::Releasing,
+        Some(_) if ready.status == Status::True && state.current_claim().is_some() => DiskPhase::InUse,
+        _ if state.disk.spec.deleted => DiskPhase::Deleted,
+        _ => match (&state.claim, ready.reason) {
+            (_, Reason::Provisioning | Reason::WaitingForFirstConsumer) => DiskPhase::Provisioning,
+            (ClaimState::NotCreated, Reason::NotProvisioned | Reason::SourceUnavailable) => DiskPhase::Pending,
+            (_, Reason::Bound) => DiskPhase::Available,
+            _ => DiskPhase::Failed,
+        },
+    }
+}

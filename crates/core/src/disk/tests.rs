@@ -1,0 +1,202 @@
+use k8s_openapi::jiff::SignedDuration;
+use odc_api::time::to_api_precision;
+use odc_api::v1alpha1::condition::{self, Reason, Type};
+use odc_api::v1alpha1::{Desired, DiskAction, DiskOperation, DiskOperationPhase, DiskSource, PointReason};
+use serde_json::Value;
+
+use super::simulation::Namespace;
+use super::*;
+
+/// Returns a namespace in which the disk was used once, with one point.
+fn used() -> Namespace {
+    let mut namespace = Namespace::new();
+    namespace.add_server("box");
+    namespace.settle();
+    namespace.set_desired("box", Desired::Hibernated);
+    namespace.settle();
+    namespace
+}
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn created(plan: &Plan, kind: Kind) -> Vec<&Value> {
+    let bodies = plan.writes.iter().filter_map(|write| match write {
+        Write::Create(object) if object.kind == kind => Some(&object.body),
+        _ => None,
+    });
+    bodies.collect()
+}
+
+fn ready(plan: &Plan) -> (Reason, String) {
+    let ready = condition::find(&plan.status.conditions, Type::Ready).unwrap();
+    (ready.reason.known().unwrap(), ready.message.to_string())
+}
+
+#[test]
+fn claim_has_the_uid_of_the_disk_and_no_owner() {
+    let mut namespace = Namespace::new();
+    namespace.add_server("box");
+    let mut disk = namespace.disk().clone();
+    disk.status = Some(namespace.plan(&disk).status);
+    let mut plan = namespace.plan(&Disk { status: None, ..disk.clone() });
+    if created(&plan, Kind::PersistentVolumeClaim).is_empty() {
+        plan = namespace.plan(&disk);
+    }
+    let claims = created(&plan, Kind::PersistentVolumeClaim);
+    let [claim] = claims.as_slice() else { panic!("{:?}", plan.writes) };
+    assert_eq!(claim["metadata"]["name"], "disk-home-uiddiskh");
+    assert_eq!(claim["metadata"]["labels"][label::DISK_UID], "uid-disk-home");
+    assert!(claim["metadata"]["ownerReferences"].is_null());
+    assert_eq!(claim["spec"]["accessModes"][0], "ReadWriteOncePod");
+    assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "50Gi");
+    // No data exists without the finalizer.
+    assert!(matches!(&plan.writes[0], Write::Apply(object) if object.kind == Kind::Disk));
+}
+
+#[test]
+fn disk_is_restored_only_from_a_verified_point_of_sufficient_size() {
+    let mut namespace = used();
+    let point = namespace.disk().status.as_ref().unwrap().points[0].name.clone();
+    let mut copy = Disk::test();
+    copy.metadata.name = Some("copy".into());
+    copy.metadata.uid = Some("uid-copy".into());
+    copy.spec.source = Some(DiskSource::Point { disk: "disk-home".parse().unwrap(), point });
+    assert_eq!(ready(&namespace.plan(&copy)).0, Reason::NotProvisioned);
+    copy.spec.size = "1Mi".parse().unwrap();
+    let (reason, message) = ready(&namespace.plan(&copy));
+    assert_eq!(reason, Reason::SizeTooSmall);
+    assert!(message.starts_with("Size 1Mi is below 1Gi, the size of restore point disk-home-stop-"), "{message}");
+    copy.spec.size = "50Gi".parse().unwrap();
+    // Each of these was observed with real drivers: an error after ready, a lost content, no size.
+    let faults: [fn(&mut Namespace); 4] = [
+        |namespace| namespace.snapshots.as_mut().unwrap()[0].error = Some("gone".into()),
+        |namespace| namespace.contents.clear(),
+        |namespace| namespace.contents[0].snapshot_uid = Some("another".into()),
+        |namespace| namespace.snapshots.as_mut().unwrap()[0].restore_size = Some("0".parse().unwrap()),
+    ];
+    for inject in faults {
+        let mut broken = namespace.clone();
+        inject(&mut broken);
+        assert_eq!(ready(&broken.plan(&copy)).0, Reason::SourceUnavailable);
+    }
+    copy.spec.source = Some(DiskSource::Disk("disk-home".parse().unwrap()));
+    assert_eq!(ready(&namespace.plan(&copy)).0, Reason::NotProvisioned);
+    copy.spec.source = Some(DiskSource::Claim("missing".parse().unwrap()));
+    assert_eq!(ready(&namespace.plan(&copy)).0, Reason::SourceUnavailable);
+    copy.spec.source = Some(DiskSource::Claim(namespace.claims[0].name.parse().unwrap()));
+    assert_eq!(ready(&namespace.plan(&copy)).0, Reason::NotProvisioned);
+    namespace.claims.clear();
+    assert_eq!(ready(&namespace.plan(&copy)).0, Reason::SourceUnavailable);
+}
+
+#[test]
+fn claim_with_the_label_of_another_disk_is_not_used() {
+    let mut namespace = used();
+    namespace.claims[0].disk_uid = Some("uid-other".into());
+    assert_eq!(ready(&namespace.plan(namespace.disk())).0, Reason::NameConflict);
+    // Without an entry in the status, one claim of the disk is adopted, and two are not.
+    let mut namespace = used();
+    let mut disk = namespace.disk().clone();
+    disk.status = None;
+    assert_eq!(ready(&namespace.plan(&disk)).0, Reason::Bound);
+    let mut second = namespace.claims[0].clone();
+    second.name = "disk-home-second".into();
+    namespace.claims.push(second);
+    assert_eq!(ready(&namespace.plan(&disk)).0, Reason::ClaimAmbiguous);
+}
+
+#[test]
+fn size_of_a_bound_claim_is_raised() {
+    let mut namespace = used();
+    namespace.disks[0].spec.size = "60Gi".parse().unwrap();
+    namespace.settle();
+    assert_eq!(namespace.claims[0].size, Some("60Gi".parse().unwrap()));
+    assert!(namespace.plan(namespace.disk()).writes.is_empty());
+}
+
+#[test]
+fn scheduled_points_are_taken_once_per_period_in_any_clock_direction() {
+    let mut namespace = Namespace::new();
+    namespace.disks[0].spec.schedule.hourly = 2;
+    namespace.disks[0].spec.schedule.daily = 1;
+    namespace.add_server("box");
+    namespace.now = at("2026-01-31T09:10:00Z");
+    namespace.settle();
+    let hourly = |namespace: &Namespace| {
+        let points = &namespace.disk().status.as_ref().unwrap().points;
+        let hourly = points.iter().filter(|point| point.reason == PointReason::Hourly);
+        hourly.map(|point| point.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(hourly(&namespace), ["disk-home-hourly-20260131-09"]);
+    assert_eq!(namespace.plan(namespace.disk()).requeue, Requeue::After(Duration::from_secs(50 * 60)));
+    for (now, newest) in [
+        ("2026-01-31T09:50:00Z", "disk-home-hourly-20260131-09"),
+        ("2026-01-31T10:00:00Z", "disk-home-hourly-20260131-10"),
+        ("2036-01-31T10:00:00Z", "disk-home-hourly-20360131-10"),
+        ("2026-01-31T11:00:00Z", "disk-home-hourly-20260131-11"),
+    ] {
+        namespace.now = at(now);
+        namespace.settle();
+        assert_eq!(hourly(&namespace)[0], newest);
+        assert!(hourly(&namespace).len() <= 2);
+    }
+}
+
+#[test]
+fn points_on_demand_are_refused_near_the_limit_and_stops_are_not() {
+    let mut namespace = used();
+    let snapshots = namespace.snapshots.as_mut().unwrap();
+    let other = Snapshot { disk_uid: Some("uid-other".into()), ..snapshots[0].clone() };
+    snapshots.extend((1..450).map(|number| Snapshot {
+        name: format!("other-{number}"),
+        uid: format!("other-{number}"),
+        ..other.clone()
+    }));
+    namespace.add_operation("op1", DiskAction::Snapshot, None, None);
+    namespace.settle();
+    assert_eq!(namespace.operation("op1"), Some(DiskOperationPhase::Failed));
+    let points = namespace.disk().status.as_ref().unwrap().points.len();
+    namespace.set_desired("box", Desired::Running);
+    namespace.settle();
+    namespace.now += SignedDuration::from_secs(60);
+    namespace.set_desired("box", Desired::Hibernated);
+    namespace.settle();
+    assert_eq!(namespace.disk().status.as_ref().unwrap().points.len(), points + 1);
+}
+
+#[test]
+fn finished_operations_expire_after_a_week_or_beyond_fifty() {
+    let now = at("2026-01-31T00:00:00Z");
+    let finished = |name: &str, days_ago: i64| {
+        let mut operation = DiskOperation::test(name, DiskAction::Snapshot);
+        let status = operation.status.get_or_insert_default();
+        status.phase = Some(DiskOperationPhase::Succeeded);
+        status.finished_at = Some(to_api_precision(now - SignedDuration::from_hours(24 * days_ago)));
+        operation
+    };
+    let names = |operations: &[DiskOperation]| {
+        let (expired, next) = expired_operations(&operations.iter().collect::<Vec<_>>(), now);
+        (expired.into_iter().map(|target| target.name).collect::<Vec<_>>(), next)
+    };
+    let day = Duration::from_secs(24 * 60 * 60);
+    let mut running = finished("running", 9);
+    running.status.as_mut().unwrap().phase = Some(DiskOperationPhase::Running);
+    assert_eq!(names(&[finished("old", 7), finished("new", 6), running]), (vec!["old".to_owned()], Some(day)));
+    let many: Vec<DiskOperation> = (0..52).map(|number| finished(&format!("op{number:02}"), 1)).collect();
+    assert_eq!(names(&many).0, ["op01", "op00"]);
+}
+
+#[test]
+fn namespace_deletion_keeps_the_data() {
+    let namespace = used();
+    let mut disk = namespace.disk().clone();
+    disk.metadata.deletion_timestamp = Some(to_api_precision(namespace.now));
+    disk.metadata.annotations = Some([(odc_api::annotation::CONFIRM_DELETE.to_owned(), "disk-home".to_owned())].into());
+    let observed =
+        Observed { is_namespace_deleting: true, claims: namespace.claims.iter().collect(), ..Observed::default() };
+    let plan = reconcile(&disk, &observed, namespace.now);
+    assert!(plan.writes.iter().all(|write| !matches!(write, Write::Delete(_))), "{:?}", plan.writes);
+    assert!(matches!(plan.writes.last(), Some(Write::Apply(object)) if object.kind == Kind::Disk));
+}

@@ -1,0 +1,123 @@
+//! The disk controller: reads the caches, gets a plan from `odc_core::disk`, and executes it.
+
+mod observe;
+pub mod operations;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kube::Resource as _;
+use kube::runtime::controller::Action;
+use odc_api::v1alpha1::Disk;
+use odc_core::disk;
+use odc_core::plan::Requeue;
+
+use crate::apply::apply;
+use crate::context::Context;
+use crate::error::Error;
+use crate::error_policy;
+use crate::status_writer::{FieldManager, write_status};
+use observe::ObservedDisk;
+
+const NAME: &str = "disk";
+
+pub async fn reconcile(disk: Arc<Disk>, ctx: Arc<Context>) -> Result<Action, Error> {
+    let started = Instant::now();
+    let result = reconcile_once(&disk, &ctx).await;
+    ctx.metrics.record_reconcile(NAME, started.elapsed());
+    if result.is_ok() {
+        ctx.soft_states.record_object_success(disk.metadata.uid.as_deref().unwrap_or_default());
+    }
+    result
+}
+
+async fn reconcile_once(object: &Disk, ctx: &Context) -> Result<Action, Error> {
+    let observed = ObservedDisk::new(ctx, object);
+    let plan = disk::reconcile(object, &observed.observed(), ctx.now());
+    for write in &plan.writes {
+        apply(ctx, write).await?;
+    }
+    if object.status.as_ref() != Some(&plan.status) {
+        let status = serde_json::to_value(&plan.status).unwrap_or_default();
+        write_status(ctx, object, status, FieldManager::Operator).await?;
+    }
+    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    for (name, status) in plan.operations {
+        if let Some(operation) = ctx.cluster.disk_operations.get(namespace, &name) {
+            let status = serde_json::to_value(status).unwrap_or_default();
+            write_status(ctx, &*operation, status, FieldManager::Operator).await?;
+        }
+    }
+    if ctx.cluster.owner(namespace).is_some() {
+        ctx.events.publish(&object.object_ref(&()), &plan.events);
+    }
+    Ok(match plan.requeue {
+        Requeue::AwaitChange => Action::await_change(),
+        Requeue::After(time) => Action::requeue(time),
+    })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "signature required by the applier")]
+pub fn on_error(disk: Arc<Disk>, error: &Error, ctx: Arc<Context>) -> Action {
+    let failures = ctx.soft_states.record_object_failure(disk.metadata.uid.as_deref().unwrap_or_default());
+    let name = disk.metadata.name.as_deref().unwrap_or_default();
+    let namespace = disk.metadata.namespace.as_deref().unwrap_or_default();
+    error_policy::handle_error(&ctx, NAME, &format!("{namespace}/{name}"), error, failures)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use odc_core::cluster::ManagedObject;
+    use odc_core::object::Kind;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake;
+
+    fn disk() -> Disk {
+        serde_json::from_value(json!({"apiVersion": "odc.dev/v1alpha1", "kind": "Disk",
+            "metadata": {"name": "home", "namespace": "dev-ada", "uid": "u1", "resourceVersion": "7", "generation": 1},
+            "spec": {"size": "1Gi"}}))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn status_is_written_to_the_version_it_was_decided_from() {
+        let cluster = fake::api_server(|_| (200, serde_json::to_value(disk()).unwrap()));
+        let ctx = fake::context(cluster.client.clone());
+        let stored = json!({"metadata": {"name": "dev-ada", "uid": "n", "labels": {odc_api::label::OWNER: "ada"}}});
+        let key = (String::new(), "dev-ada".to_owned());
+        ctx.cluster.namespaces.insert_listed(key, ManagedObject::from_api(Kind::Namespace, stored), 1);
+        reconcile(Arc::new(disk()), ctx.clone()).await.unwrap();
+        let requests = cluster.requests();
+        let [status] = requests.as_slice() else { panic!("{requests:?}") };
+        assert_eq!(status.path, "/apis/odc.dev/v1alpha1/namespaces/dev-ada/disks/home/status");
+        assert_eq!(status.body["metadata"]["resourceVersion"], "7");
+        let conditions = status.body["status"]["conditions"].as_array().unwrap();
+        let reasons: Vec<&str> = conditions.iter().filter_map(|condition| condition["reason"].as_str()).collect();
+        // The caches of this context were never filled, so the snapshot kinds count as absent.
+        assert_eq!(reasons, ["NoOwner", "Released", "SnapshotsUnsupported"]);
+    }
+
+    #[tokio::test]
+    async fn conflict_is_retried_without_a_second_write() {
+        let cluster = fake::api_server(|_| (409, Value::Null));
+        let ctx = fake::context(cluster.client.clone());
+        let error = reconcile(Arc::new(disk()), ctx.clone()).await.unwrap_err();
+        assert_eq!(error.class(), crate::error::Class::Conflict);
+        assert_eq!(cluster.requests().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn disks_of_a_namespace_are_indexed() {
+        let ctx = fake::context(fake::api_server(|_| (404, Value::Null)).client);
+        let (store, mut writer) = kube::runtime::reflector::store();
+        writer.apply_watcher_event(&Event::Apply(disk()));
+        assert_eq!(store.state().len(), 1);
+        ctx.cluster.disk_index.insert(("dev-ada".into(), "home".into()));
+        assert_eq!(ctx.cluster.disk_index.names("dev-ada"), ["home"]);
+        ctx.cluster.disk_index.remove(&("dev-ada".into(), "home".into()));
+        assert!(ctx.cluster.disk_index.names("dev-ada").is_empty());
+    }
+}
