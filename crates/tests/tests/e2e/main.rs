@@ -3,6 +3,7 @@
 mod aggregated_api;
 mod devctl;
 mod devservers;
+mod disks;
 mod faults;
 mod finished_servers;
 mod gpus;

@@ -66,7 +66,12 @@ impl Tenant<'_> {
         }
         let server =
             json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DevServer", "metadata": {"name": name}, "spec": spec});
-        self.run_kubectl(&self.kubeconfig, &["create", "-f", "-"], Some(&server.to_string())).await.map(drop)
+        self.create_object(&server).await
+    }
+
+    /// Creates an object in the namespace of the user.
+    pub async fn create_object(&self, object: &Value) -> anyhow::Result<()> {
+        self.run_kubectl(&self.kubeconfig, &["create", "-f", "-"], Some(&object.to_string())).await.map(drop)
     }
 
     pub async fn patch_spec(&self, name: &str, spec: Value) -> anyhow::Result<()> {

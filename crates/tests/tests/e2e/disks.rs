@@ -1,0 +1,83 @@
+//! Disks as homes of servers, with real volumes and snapshots.
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::tenant::{TIMEOUT, Tenant, with_tenant};
+
+#[tokio::test]
+async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> anyhow::Result<()> {
+    with_tenant(async |tenant| {
+        create(tenant, "Disk", "home", json!({"size": "64Mi"})).await?;
+        tenant.create("box", json!({"home": {"disk": "home"}})).await?;
+        tenant.wait_for_phase("box", "Running").await?;
+        tenant.exec("box-0", "echo first > $HOME/work && sync").await?;
+
+        hibernate(tenant).await?;
+        let point = wait_for_point(tenant).await?;
+        assert_eq!((&point["reason"], &point["consistency"]), (&json!("Stop"), &json!("Clean")));
+        wake(tenant).await?;
+        assert_eq!(tenant.exec("box-0", "cat $HOME/work").await?, "first\n");
+        tenant.exec("box-0", "echo second > $HOME/work && sync").await?;
+
+        // Another server cannot use the disk meanwhile.
+        tenant.create("second", json!({"home": {"disk": "home"}})).await?;
+        wait_for(tenant, "dsv/second", "{.status.conditions[?(@.type=='DiskReady')].reason}=DiskInUse").await?;
+        tenant.kubectl(&["delete", "dsv", "second", "--wait=true"]).await?;
+
+        hibernate(tenant).await?;
+        let arguments = json!({"disk": "home", "action": "Rollback", "arguments": {"point": point["name"]}});
+        create(tenant, "DiskOperation", "back", arguments).await?;
+        wait_for(tenant, "diskoperation/back", "{.status.phase}=Succeeded").await?;
+        wake(tenant).await?;
+        assert_eq!(tenant.exec("box-0", "cat $HOME/work").await?, "first\n");
+        tenant.kubectl(&["delete", "dsv", "box", "--wait=true"]).await?;
+
+        let error = tenant.kubectl(&["delete", "disk", "home"]).await.unwrap_err().to_string();
+        assert!(error.contains("odc.dev/confirm-delete: home"), "{error}");
+        tenant.kubectl(&["annotate", "disk", "home", "odc.dev/confirm-delete=home"]).await?;
+        tenant.kubectl(&["delete", "disk", "home", "--wait=false"]).await?;
+        let timeout = format!("--timeout={}s", TIMEOUT.as_secs());
+        tenant.kubectl(&["wait", "disk/home", "--for=delete", &timeout]).await?;
+        let claims = tenant.kubectl(&["get", "pvc", "-o", "name"]).await?;
+        assert_eq!(claims, "", "the data is deleted with the disk");
+        Ok(())
+    })
+    .await
+}
+
+async fn create(tenant: &Tenant<'_>, kind: &str, name: &str, spec: Value) -> anyhow::Result<()> {
+    tenant
+        .create_object(
+            &json!({"apiVersion": "odc.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}),
+        )
+        .await
+}
+
+async fn hibernate(tenant: &Tenant<'_>) -> anyhow::Result<()> {
+    tenant.patch_spec("box", json!({"desired": "Hibernated"})).await?;
+    tenant.wait_for_phase("box", "Hibernated").await.map(drop)
+}
+
+async fn wake(tenant: &Tenant<'_>) -> anyhow::Result<()> {
+    tenant.patch_spec("box", json!({"desired": "Running"})).await?;
+    tenant.wait_for_phase("box", "Running").await.map(drop)
+}
+
+/// Waits until a field has a value, and describes the disk otherwise.
+async fn wait_for(tenant: &Tenant<'_>, object: &str, condition: &str) -> anyhow::Result<()> {
+    let (condition, timeout) = (format!("--for=jsonpath={condition}"), format!("--timeout={}s", TIMEOUT.as_secs()));
+    if let Err(error) = tenant.kubectl(&["wait", object, &condition, &timeout]).await {
+        let state =
+            tenant.kubectl_as_admin(&["get", "disk,diskoperation,pvc,volumesnapshot", "-o", "yaml"], None).await;
+        return Err(error.context(state.unwrap_or_default()));
+    }
+    Ok(())
+}
+
+/// Waits for the first verified restore point.
+async fn wait_for_point(tenant: &Tenant<'_>) -> anyhow::Result<Value> {
+    wait_for(tenant, "disk/home", "{.status.points[0].ready}=true").await?;
+    let disk: Value = serde_json::from_str(&tenant.kubectl(&["get", "disk", "home", "-o", "json"]).await?)?;
+    disk["status"]["points"].get(0).cloned().context("the disk has no restore point")
+}
