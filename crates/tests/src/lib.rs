@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | SQL | [`with_database`] | a dedicated PostgreSQL | 1 s |
 //! | an API server | [`with_namespace`] | a namespace on a shared control plane | 5 s once |
-//! | cluster-scoped objects, an operator | [`with_control_plane`] | a control plane with ODC installed, for this test alone; simulated nodes, a fake kubelet | 8 s once |
+//! | cluster-scoped objects, an operator | [`with_control_plane`] | a control plane with ODC installed, for this test alone; simulated nodes, a fake kubelet | once, then below 1 s |
 //! | a new control plane | [`with_new_control_plane`] | as above, without ODC and with an empty history | 5 s |
 //! | running pods | [`with_cluster`] | a namespace on shared real nodes | 20 s once |
 //! | a cluster to start and stop | [`with_scratch_cluster`] | a state directory, reset afterwards | depends on the test |

@@ -64,6 +64,11 @@ impl Blueprint {
         } else {
             kubeconfig(&self.api_url(), &ca, &pki.cert("admin"))
         };
+        let audit_log_megabytes = match self.settings.mode() {
+            // Tests read the log from an offset, so it must not be rotated.
+            Mode::ControlPlane => 10_000,
+            Mode::Full | Mode::External => 100,
+        };
         let mut component = self
             .kube("apiserver", "kube-apiserver")
             .depends_on("etcd")
@@ -99,7 +104,7 @@ impl Blueprint {
             .flag("enable-aggregator-routing", true)
             .path_flag("audit-log-path", &self.layout.audit_log())
             .path_flag("audit-policy-file", &self.config_path("audit-policy.json"))
-            .flag("audit-log-maxsize", 100)
+            .flag("audit-log-maxsize", audit_log_megabytes)
             .flag("audit-log-maxbackup", 2)
             .file(self.config_path("audit-policy.json"), audit_policy())
             .file(self.layout.kubeconfig(), admin)

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use odc_api::v1alpha1::{DevServer, Phase};
+use odc_api::v1alpha1::Phase;
 use odc_tests::apifault::{Action, Apifault, Fault, Pattern, Plan};
 use odc_tests::manifests;
 use odc_tests::operator::{self, Operator};
@@ -64,10 +64,9 @@ impl Leader {
     }
 }
 
-async fn are_all_finished(fixture: &Fixture<'_>) -> anyhow::Result<bool> {
+async fn finished_count(fixture: &Fixture<'_>) -> anyhow::Result<usize> {
     let all = fixture.servers.list(&ListParams::default()).await?;
-    let finished = |server: &DevServer| status(server).phase.is_some_and(Phase::is_terminal);
-    Ok(all.items.len() == SERVERS && all.iter().all(finished))
+    Ok(all.iter().filter(|server| status(server).phase.is_some_and(Phase::is_terminal)).count())
 }
 
 /// Creates servers, sixteen at a time, with one or more devices, and gangs.
@@ -159,10 +158,16 @@ async fn no_device_is_assigned_twice_while_leaders_change() -> anyhow::Result<()
     .await
 }
 
+/// Waits as long as servers finish. How long all of them take depends on the load of the machine.
 async fn wait_all_finished(fixture: &Fixture<'_>) -> anyhow::Result<()> {
-    odc_tests::wait::until("all servers finished", 4 * TIMEOUT, async || {
-        anyhow::ensure!(are_all_finished(fixture).await?, "some are not");
-        Ok(())
-    })
-    .await
+    let mut finished = 0;
+    while finished < SERVERS {
+        finished = odc_tests::wait::until("another server finished", 2 * TIMEOUT, async || {
+            let count = finished_count(fixture).await?;
+            anyhow::ensure!(count > finished, "{count} of {SERVERS} have finished");
+            Ok(count)
+        })
+        .await?;
+    }
+    Ok(())
 }
