@@ -6,7 +6,7 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1 as k8s;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use odc_core::cluster::{self, server_uid};
-use odc_core::object::{Kind, Object};
+use odc_core::manifest::{Kind, Object};
 use odc_core::plan::{Target, Write};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
