@@ -30,7 +30,7 @@ use crate::init::state_machine::{Action, Event, InitConfig, InitMachine, POLL_IN
 use crate::init_state::State;
 use crate::init_state::directory::StateDirectory;
 use crate::log::{Logger, join_timeout};
-use crate::pre_stop::claim::{Claim, PreStopRuns, RunState};
+use crate::pre_stop_script::claim::{Claim, PreStopRuns, RunState};
 use crate::process_id::{ProcessId, SELF_EXE};
 use crate::script::{self, ExecErrorPipe, Script};
 use crate::syncfs::FileSystemSync;

@@ -29,7 +29,7 @@ fn run(Cli { command }: Cli) -> anyhow::Result<ExitCode> {
         Command::ExecSession(args) => exec_session::run(&args),
         Command::Resolve(args) => resolver::run(&args),
         Command::RunScript(args) => script::run_script::run(&args),
-        Command::PreStop(args) => Ok(pre_stop::runner::run(&args)),
+        Command::PreStop(args) => Ok(pre_stop_script::runner::run(&args)),
         Command::Probe(args) => Ok(probe::run(&args)),
         Command::Status(args) => cli::status::run(&args),
         Command::KeepAlive(args) => cli::keep_alive::run(args),

@@ -1,5 +1,5 @@
 //! The user's scripts, setup and preStop, as processes: how one is started, and how its output is copied to the
-//! container's log and to a log file. [`exec`] selects the interpreter.
+//! container's log and to a log file. [`run_script`] selects the interpreter.
 
 pub mod run_script;
 

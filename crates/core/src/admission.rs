@@ -7,13 +7,13 @@
 //! An admission does not wait until pods of an earlier run are gone. They use their nodes like any other pod, and new pods
 //! are created when their names are free.
 
-mod assigned_pods;
 pub(crate) mod capacity;
 mod convert;
 mod fit;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod hold_time;
+mod node_assignment;
 mod planner;
 #[cfg(test)]
 mod properties;
@@ -26,7 +26,7 @@ mod stored_history;
 #[cfg(test)]
 mod tests;
 pub mod volume_limits;
-mod write;
+mod write_policy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,9 +40,9 @@ pub use crate::scheduler::Request;
 pub use planner::{Planner, TraceFn};
 pub use rejected_nodes::{Fingerprint, NodeRejection, NodeRejections, REJECTION_TTL};
 pub use snapshot::{Account, AccountRef, Accounts, Server, Snapshot};
-pub use write::drop_dependents::drop_dependents;
-pub use write::status_throttle::StatusThrottle;
-pub use write::write_backoff::WriteBackoff;
+pub use write_policy::drop_dependents::drop_dependents;
+pub use write_policy::status_throttle::StatusThrottle;
+pub use write_policy::write_backoff::WriteBackoff;
 
 pub(crate) use fit::is_schedulable;
 

@@ -12,7 +12,7 @@ pub mod desired_state;
 pub(crate) mod fixtures;
 #[cfg(test)]
 mod fuzz;
-mod host_key;
+mod host_key_secret;
 mod idle;
 pub mod lifetime;
 mod messages;

@@ -27,7 +27,7 @@ use serde_json::json;
 pub use operation::{MAX_FINISHED_OPERATIONS, expired_operations, fail_without_disk};
 
 use crate::cluster::{Claim, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 use crate::plan::{Event, Requeue, Target, Write};
 use claim::ClaimState;
 use point::Points;
@@ -143,7 +143,7 @@ impl<'a> State<'a> {
     fn writers(&self) -> impl Iterator<Item = &'a Pod> {
         let claim = self.current_claim();
         let pods = self.observed.pods.iter().copied();
-        pods.filter(move |pod| claim.is_some_and(|claim| crate::volume_owner::may_write(pod, &claim.name)))
+        pods.filter(move |pod| claim.is_some_and(|claim| crate::volume_in_use::may_write(pod, &claim.name)))
     }
 
     /// Returns labels of all objects of the disk.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use odc_api::v1alpha1::condition::Reason;
 
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 /// A write. The operator may crash after any write, so it must be possible to continue from any prefix of a plan.
 #[derive(Clone, Debug, PartialEq)]

@@ -30,7 +30,7 @@ pub use cidr::{Cidr, InvalidCidr};
 pub use cleanup::{NamespaceContents, cleanup};
 
 use crate::cluster::ManagedObject;
-use crate::object::Kind;
+use crate::manifest::Kind;
 use crate::plan::{Event, Requeue, Write};
 use ensure::Ensure;
 

@@ -17,6 +17,7 @@ pub mod ephemeral;
 pub mod error;
 pub mod etcd;
 mod external_cluster;
+pub mod free_port;
 mod fs;
 mod host;
 pub mod image;

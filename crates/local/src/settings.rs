@@ -1,13 +1,13 @@
 //! The settings of a cluster: what `up` was asked for, stored in `cluster.json`.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::free_port;
 use crate::layout::Layout;
 use crate::network::{MAX_NODES, Network, NodeIndex};
 
@@ -209,7 +209,7 @@ macro_rules! ports {
             /// Allocates free ports on loopback. All listeners stay open until the last port is known, so that no port
             /// is returned twice.
             fn allocate() -> std::io::Result<Self> {
-                $(let $name = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;)+
+                $(let $name = free_port::reserve()?;)+
                 Ok(Self { $($name: $name.local_addr()?.port()),+ })
             }
         }

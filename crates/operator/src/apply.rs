@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1 as k8s;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use odc_api::v1alpha1::Disk;
 use odc_core::cluster::{self, creator_uid};
-use odc_core::object::{Kind, Object};
+use odc_core::manifest::{Kind, Object};
 use odc_core::plan::{Target, Write};
 use serde::Deserialize as _;
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use odc_api::v1alpha1::{DevServer, DevServerStatus, Phase};
 use odc_core::devserver::{self, Plan};
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 use odc_core::plan::{Requeue, Write};
 use serde_json::Value;
 

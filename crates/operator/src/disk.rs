@@ -69,7 +69,7 @@ pub fn on_error(disk: Arc<Disk>, error: &Error, ctx: Arc<Context>) -> Action {
 mod tests {
     use kube::runtime::watcher::Event;
     use odc_core::cluster::ManagedObject;
-    use odc_core::object::Kind;
+    use odc_core::manifest::Kind;
     use serde_json::{Value, json};
 
     use super::*;

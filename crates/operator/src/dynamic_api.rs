@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 
 /// No request may be in progress for longer than this. It is shorter than the time between the renew deadline of a
 /// leader and the end of its Lease, so requests of two leaders never overlap.

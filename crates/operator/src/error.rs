@@ -1,6 +1,6 @@
 //! The errors of controllers and their classes.
 
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 
 /// One enum for all controllers: each of them only reads, calls `odc-core` and writes.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::error_boundary::InvalidObject;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::{self, Message, Reason, Status, Type};
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

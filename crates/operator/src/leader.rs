@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use odc_api::v1alpha1::DevServerFlavor;
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 use parking_lot::Mutex;
 
 use crate::cache::MaybeInvalid;

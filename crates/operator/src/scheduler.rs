@@ -3,7 +3,7 @@
 //! It writes only `status.admission` and `status.flavor` of servers, in the version it planned from, and what it needs
 //! after a restart ([`persist`]). An admission is stored before the next cycle starts.
 
-mod persist;
+mod persist_usage;
 mod rejected_servers;
 pub mod snapshot;
 mod trace;
@@ -29,7 +29,7 @@ use crate::error::{Class, Error};
 use crate::error_policy::{backoff, handle_error};
 use crate::metrics::DelayLabels;
 use crate::status_writer::{FieldManager, write_status};
-use persist::PendingPersist;
+use persist_usage::PendingPersist;
 use rejected_servers::RejectedServers;
 use snapshot::{AssumedAdmissions, OwnedSnapshot};
 use trace::Trace;

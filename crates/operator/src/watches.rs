@@ -12,8 +12,8 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Home, Phase, Team};
 use odc_api::{label, namespace};
-use odc_core::object::Kind;
-use odc_core::{cluster, volume_owner};
+use odc_core::manifest::Kind;
+use odc_core::{cluster, volume_in_use};
 
 use crate::agents::ssh_control_ca::{self, CaState};
 use crate::cache::assumed::{AssumedReceiver, assumed_channel};
@@ -311,7 +311,7 @@ async fn pods(ctx: Arc<Context>) {
         if mounts_claim && scheduling_state(change.old) != scheduling_state(change.new) {
             enqueue_disks(&ctx, &change.key.0);
         }
-        for claim in volume_owner::released_claims(change.old, change.new) {
+        for claim in volume_in_use::released_claims(change.old, change.new) {
             enqueue_other_servers_mounting(&ctx, &change.key.0, claim, server_name(&change).unwrap_or_default());
         }
         if let Some(old) = change.old

@@ -56,7 +56,7 @@ impl Operator {
     }
 
     pub fn spawn(kubeconfig: &Path, directory: &Path, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = odc_local::free_port::reserve()?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
         let log = directory.join(format!("operator-{port}.log"));
         // Benchmarks use a release build.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::args::StateDir;
 use crate::cli::{client, print};
-use crate::terminal_text::extend_command;
+use crate::text_format::extend_command;
 
 pub const EXAMPLES: &str = "\
 Examples:

@@ -10,7 +10,7 @@ use crate::log::Logger;
 use crate::serve::activity::Activity;
 use crate::serve::auth::access_list::Access;
 use crate::serve::blocking::BlockingPool;
-use crate::serve::lifecycle::Lifecycle;
+use crate::serve::expiry_and_idle::Lifecycle;
 use crate::serve::notify::broadcast::TerminalBroadcast;
 
 pub struct Context {

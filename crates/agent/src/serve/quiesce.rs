@@ -12,10 +12,10 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout_at};
 
 use crate::bounded_read::read_tail;
-use crate::pre_stop::claim::{Availability, PreStopRuns, RunState};
+use crate::pre_stop_script::claim::{Availability, PreStopRuns, RunState};
 #[cfg(not(test))]
-use crate::pre_stop::runner;
-use crate::pre_stop::runner::Runner;
+use crate::pre_stop_script::runner;
+use crate::pre_stop_script::runner::Runner;
 use crate::syncfs::FileSystemSync;
 
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use odc_agent::init_state::Phase;
 use odc_control::Outcome;
 
-use crate::server::{ServerBuilder, wait_until};
+use crate::harness::{ServerBuilder, wait_until};
 
 #[test]
 fn orphans_are_reaped_and_the_exit_code_is_reported() {

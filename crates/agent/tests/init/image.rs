@@ -5,7 +5,7 @@ use std::fs;
 use odc_agent::init_state::Phase;
 use odc_control::Outcome;
 
-use crate::server::{ServerBuilder, has_exited, outcome, wait_until};
+use crate::harness::{ServerBuilder, has_exited, outcome, wait_until};
 
 /// Makes the home the root of an image with the agent and empty directories. The agent is bind-mounted instead of
 /// copied: a copy may still be open for writing in a process that another test forks, and execve(2) would fail with

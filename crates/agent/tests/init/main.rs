@@ -4,14 +4,14 @@
 #![expect(clippy::print_stderr, reason = "a failed test prints the log of its server")]
 
 mod entrypoint;
+mod harness;
 mod image;
 mod script;
-mod server;
 mod stop;
 
 use std::process::Command;
 
-use crate::server::AGENT;
+use crate::harness::AGENT;
 
 #[test]
 fn init_refuses_to_run_as_another_process() {

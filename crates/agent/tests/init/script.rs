@@ -4,7 +4,7 @@ use odc_agent::init_state::Phase;
 use odc_control::Outcome;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::server::{ServerBuilder, has_exited, outcome};
+use crate::harness::{ServerBuilder, has_exited, outcome};
 
 #[test]
 fn setup_runs_before_the_entrypoint_and_readiness() {

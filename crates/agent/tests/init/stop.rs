@@ -6,7 +6,7 @@ use odc_agent::init_state::Phase;
 use odc_control::Outcome;
 use rustix::process::Signal;
 
-use crate::server::{ServerBuilder, outcome, wait_until};
+use crate::harness::{ServerBuilder, outcome, wait_until};
 
 /// For servers with processes that must be killed. With the default grace period, this would take longer than the tests
 /// wait.

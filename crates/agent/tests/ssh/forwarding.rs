@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::server::{Running, Server, random_bytes, wait_until};
+use crate::server::{Running, Server, free_port, random_bytes, wait_until};
 
 /// Starts a server that returns the data of each connection after EOF.
 pub fn start_echo_server() -> u16 {
@@ -24,10 +24,6 @@ fn echo(mut stream: TcpStream) {
     let mut data = Vec::new();
     let _ = stream.read_to_end(&mut data);
     let _ = stream.write_all(&data);
-}
-
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Sends data and checks that it is returned.

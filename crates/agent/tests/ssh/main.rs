@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "test helpers panic on failure")]
 #![expect(clippy::print_stderr, reason = "a failed test prints the log of its server")]
 
+mod availability;
 mod certificates;
 mod clients;
 mod commands;
@@ -11,7 +12,6 @@ mod login;
 mod pre_auth;
 mod pty;
 mod python;
-mod restart;
 mod server;
 mod sftp;
 mod sshfs;

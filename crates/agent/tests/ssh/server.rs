@@ -5,7 +5,9 @@ pub mod client;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Read as _;
+use std::iter;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -72,8 +74,7 @@ impl ServerBuilder {
 
     /// Uses a port that does not change when `serve` restarts.
     pub fn fixed_port(mut self) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        self.listen = listener.local_addr().unwrap().to_string();
+        self.listen = format!("127.0.0.1:{}", free_port());
         self
     }
 
@@ -281,6 +282,13 @@ pub fn wait_timeout<T>(timeout: Duration, condition: &str, mut poll: impl FnMut(
 }
 
 /// Returns pseudo-random bytes, which do not compress.
+/// Returns a free port below the ephemeral range. The kernel assigns ports of that range to other sockets at any time.
+pub fn free_port() -> u16 {
+    // Each RandomState has other keys.
+    let random = || 20_000 + u16::try_from(RandomState::new().build_hasher().finish() % 10_000).unwrap();
+    iter::repeat_with(random).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
+
 pub fn random_bytes(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);

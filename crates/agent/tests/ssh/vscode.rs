@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
 use std::thread;
 
-use crate::forwarding::{assert_echo, connect_socks, free_port};
-use crate::server::{Running, Server, wait_until};
+use crate::forwarding::{assert_echo, connect_socks};
+use crate::server::{Running, Server, free_port, wait_until};
 
 /// A window of the editor.
 struct Window {

@@ -1,7 +1,7 @@
 //! Free capacity of the nodes.
 
 use super::Snapshot;
-use super::assigned_pods::{PodsByServer, RunningAssignment};
+use super::node_assignment::{PodsByServer, RunningAssignment};
 use crate::cluster::{Node, Pod};
 use crate::resources::Resources;
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::condition::{Message, Reason};
 
-use super::assigned_pods::{NodeAssignment, PodsByServer, RunningAssignment};
 use super::capacity::FreeCapacity;
+use super::node_assignment::{NodeAssignment, PodsByServer, RunningAssignment};
 use super::{AccountRef, Fingerprint, NodeRejection, Policy, Server, Snapshot, fit};
 use crate::cluster::Pod;
 use crate::plan::Requeue;

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 /// An object as it is stored in the cluster.
 #[derive(Clone, Debug, PartialEq)]

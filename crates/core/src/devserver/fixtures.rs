@@ -12,7 +12,7 @@ use super::validate::{ClaimInput, Inputs, Valid, Violation, claims, validate};
 use super::{Observed, Settings, SoftState};
 use crate::cluster::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, RuntimeClass, ServerPod};
 use crate::resources::Resources;
-use crate::volume_owner::{VolumeUser, volume_user};
+use crate::volume_in_use::{VolumeUser, volume_user};
 
 pub(crate) fn settings() -> Settings {
     Settings {

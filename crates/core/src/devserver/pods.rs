@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::{Node, Pod};
-use crate::object::Kind;
+use crate::manifest::Kind;
 use crate::plan::Target;
 
 /// The pods of a server by state. A pod belongs to the server by uid ([`ServerPod::belongs_to`]) and to the current run

@@ -17,7 +17,7 @@ use super::status::{Actions, Outcome};
 use super::validate::{Valid, Violation};
 use super::{Observed, Plan, Settings, SoftState, active_admission, limits, messages};
 use crate::cluster::{Pod, blocking_finalizers};
-use crate::object::Kind;
+use crate::manifest::Kind;
 use crate::plan::{Requeue, Target, Write};
 use crate::scheduler;
 use crate::time::{remaining, until};

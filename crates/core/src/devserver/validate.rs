@@ -12,7 +12,7 @@ use odc_api::v1alpha1::{self, DevServer, DevServerFlavor, DevServerFlavorSpec, D
 use odc_api::{mount_path::MountPath, namespace};
 
 use crate::cluster::{Claim, ClaimPhase, RuntimeClass};
-use crate::volume_owner::VolumeUser;
+use crate::volume_in_use::VolumeUser;
 
 /// The objects a request is validated against.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{State, Steps, patch};
 use crate::cluster::{Claim, ClaimPhase, StorageClass, Volume};
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
 use crate::time::remaining;
 
@@ -272,7 +272,7 @@ pub(super) fn remove_retired(state: &State<'_>, steps: &mut Steps) {
 /// no pod uses it.
 fn is_replaced(state: &State<'_>, claim: &Claim) -> bool {
     let has_copy = state.points.as_ref().is_some_and(|points| points.newest_verified_of_claim(&claim.uid).is_some());
-    let is_mounted = state.observed.pods.iter().any(|pod| crate::volume_owner::may_write(pod, &claim.name));
+    let is_mounted = state.observed.pods.iter().any(|pod| crate::volume_in_use::may_write(pod, &claim.name));
     has_copy && !is_mounted && state.current_claim().is_some_and(|current| current.phase == ClaimPhase::Bound)
 }
 

@@ -15,7 +15,7 @@ use crate::cluster::{ClaimPhase, Pod};
 use crate::devserver::active_admission;
 use crate::plan::Event;
 use crate::time::remaining;
-use crate::volume_owner::{creation_order, should_run};
+use crate::volume_in_use::{creation_order, should_run};
 
 /// Whether an operation allows that a server gets the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use super::point::{self, NewPoint};
 use super::{SNAPSHOT_TIMEOUT, State, Steps};
 use crate::cluster::{ClaimPhase, Pod, Snapshot};
 use crate::devserver::{active_admission, pods};
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
 use crate::time::remaining;
 

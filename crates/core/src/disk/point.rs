@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{ObservedSnapshots, State, patch};
 use crate::cluster::{Claim, Snapshot, SnapshotContent};
-use crate::object::Kind;
+use crate::manifest::Kind;
 use crate::plan::{Target, Write};
 
 /// The snapshots of a namespace, seen from one disk.

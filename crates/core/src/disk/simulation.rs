@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{Observed, ObservedSnapshots, Plan, reconcile};
 use crate::cluster::{Claim, ClaimPhase, Pod, Snapshot, SnapshotContent, StorageClass, Volume, VolumeAffinity};
 use crate::devserver::fixtures;
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
 
 /// Steps after which a scenario that has not settled is a failure.

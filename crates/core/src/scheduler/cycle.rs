@@ -11,10 +11,10 @@
 //!    again is a no-op.
 //! 3. A discarded attempt has no effect.
 
-pub(crate) mod attempt;
 mod borrowing;
 mod placement;
 mod preemption;
+pub(crate) mod queue_pass;
 pub(crate) mod quota;
 pub(crate) mod reservation;
 
@@ -28,9 +28,9 @@ use super::state::arena::{NodeIdx, ServerIdx};
 use super::state::request_class::RequestClass;
 use super::timeline::Window;
 use super::{ClusterState, Policy};
-use attempt::{Attempt, Baseline, ClassBlocker, CycleBudget, Progress, SuspendedAttempt};
 use placement::{NodeSelection, ReservationUse};
 use preemption::{PreemptionTotals, SpeculativePreemption};
+use queue_pass::{Attempt, Baseline, ClassBlocker, CycleBudget, Progress, SuspendedAttempt};
 use quota::{AccountId, QuotaLedger};
 use reservation::Reservation;
 

@@ -5,7 +5,7 @@ use odc_api::label;
 use super::ensure::target;
 use super::{role_binding, service_account};
 use crate::cluster::ManagedObject;
-use crate::object::Kind;
+use crate::manifest::Kind;
 use crate::plan::{Target, Write};
 
 /// The contents of a namespace. They must be read from the API server: with a stale cache a namespace could appear empty,

@@ -11,7 +11,7 @@ use odc_api::label;
 use odc_api::name::UserName;
 
 use super::OBJECT_NAME;
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 pub(super) fn object(user: &UserName) -> Object {
     let server = LabelSelectorRequirement { key: label::SERVER.into(), operator: "Exists".into(), values: None };

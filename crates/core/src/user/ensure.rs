@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::cluster::{ManagedObject, is_empty};
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
 
 /// Collects the writes for a list of objects, in order.

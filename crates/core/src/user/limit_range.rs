@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use odc_api::name::UserName;
 
 use super::OBJECT_NAME;
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 pub(super) fn object(user: &UserName) -> Object {
     let requests = [("cpu", "100m"), ("memory", "128Mi")];

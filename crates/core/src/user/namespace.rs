@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use odc_api::name::UserName;
 
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 /// Enforces the Pod Security level `baseline`, which allows root inside a server; the operator enforces `restricted` for
 /// flavors that require it. Violations of `restricted` are audited but cause no warnings, because only the operator creates

@@ -16,7 +16,7 @@ use odc_api::name::UserName;
 use odc_api::port;
 
 use super::{Cidr, OBJECT_NAME, Settings};
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 /// Cloud metadata services: the IPv4 link-local range and the IPv6 address of AWS.
 const METADATA_CIDRS: [&str; 2] = ["169.254.0.0/16", "fd00:ec2::/32"];

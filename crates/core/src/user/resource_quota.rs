@@ -12,7 +12,7 @@ use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::Quota;
 
 use super::OBJECT_NAME;
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 const REQUESTS: &str = "requests.";
 /// The maximum length of the domain of a qualified name.

@@ -4,7 +4,7 @@ use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use odc_api::name::UserName;
 
 use super::{Settings, service_account};
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 /// The role of the operator in a user's namespace.
 pub(super) const OPERATOR: &str = "odc-operator-tenant";

@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::ServiceAccount;
 use odc_api::name::UserName;
 
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 /// The same in all namespaces, so that the operator's permission to write service accounts can be restricted to it. It is
 /// not the user's name: a user called `default` would share the account of the pods.

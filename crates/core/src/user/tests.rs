@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::object::Object;
+use crate::manifest::Object;
 use crate::plan::Target;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;

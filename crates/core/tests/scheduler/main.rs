@@ -16,5 +16,5 @@ mod random_walk;
 mod reference;
 mod regressions;
 mod script;
+mod simulator;
 mod starvation;
-mod trace;

@@ -1,4 +1,4 @@
-//! Scripts in `tests/sim/*.txt`: commands, and after `>` the resulting plans. Run with `ODC_BLESS=1` to update the plans, and
+//! Scripts in `tests/scheduler/scripts/*.txt`: commands, and after `>` the resulting plans. Run with `ODC_BLESS=1` to update the plans, and
 //! review the difference.
 //!
 //! ```text
@@ -204,7 +204,7 @@ fn run_script(text: &str) -> String {
 
 #[test]
 fn scripts_give_the_expected_plans() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scheduler/scripts");
     let mut scripts: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     scripts.sort();
     assert!(scripts.len() >= 8, "{scripts:?}");

@@ -8,7 +8,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use odc_api::name::FlavorName;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Home, Team};
 use odc_core::cluster;
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 use parking_lot::{Mutex, RwLock};
 
 use super::{Cache, Key};

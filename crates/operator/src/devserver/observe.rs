@@ -8,7 +8,7 @@ use odc_api::v1alpha1::{DevServer, DevServerUser};
 use odc_core::cluster::{ManagedObject, Node, Pod};
 use odc_core::devserver::agent_requests::Agents;
 use odc_core::devserver::{Observed, SoftState, active_admission, pods};
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 
 use crate::agents::ssh_control_ca::ControlCa;
 use crate::context::Context;

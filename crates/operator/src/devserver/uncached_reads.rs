@@ -6,7 +6,7 @@ use odc_api::v1alpha1::DevServer;
 use odc_core::cluster::server_uid;
 use odc_core::devserver::build::{self, HOST_PUBLIC_KEY};
 use odc_core::devserver::{Query, SecretState};
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 use serde::Deserialize as _;
 use serde_json::Value;
 

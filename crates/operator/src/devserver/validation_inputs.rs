@@ -7,7 +7,7 @@ use odc_api::name::FlavorName;
 use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, Home, Team};
 use odc_core::cluster;
 use odc_core::devserver::validate::{self, ClaimInput, Inputs};
-use odc_core::volume_owner::{self, VolumeUser};
+use odc_core::volume_in_use::{self, VolumeUser};
 
 use crate::cache::cluster::ClusterCache;
 
@@ -137,5 +137,5 @@ fn claim_user(cluster: &ClusterCache, server: &DevServer, disk: Option<&Disk>, c
     let pods = cluster.pods.in_namespace(namespace);
     let others: Vec<&DevServer> = others.iter().map(|other| &**other).collect();
     let pods: Vec<&cluster::Pod> = pods.iter().map(|pod| &**pod).collect();
-    volume_owner::volume_user(claim, server, &others, &pods)
+    volume_in_use::volume_user(claim, server, &others, &pods)
 }

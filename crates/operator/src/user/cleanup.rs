@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 use odc_api::namespace;
 use odc_api::v1alpha1::{DevServer, DevServerUser, Disk};
 use odc_core::cluster::ManagedObject;
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 use odc_core::plan::Target;
 use odc_core::user::{self, NamespaceContents};
 use tokio::sync::mpsc;

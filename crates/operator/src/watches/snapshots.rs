@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::api::{DynamicObject, ListParams};
 use odc_core::cluster::{Snapshot, SnapshotContent};
-use odc_core::object::Kind;
+use odc_core::manifest::Kind;
 
 use super::{config, enqueue_disks};
 use crate::cache::Cache;

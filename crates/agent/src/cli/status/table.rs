@@ -3,7 +3,7 @@
 use odc_control::{IdleAction, JupyterState, Signals, Status, duration};
 
 use crate::cli::status::{commands, jupyter_url};
-use crate::terminal_text::size;
+use crate::text_format::size;
 
 type Row = (String, String, String);
 

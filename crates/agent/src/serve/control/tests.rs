@@ -8,7 +8,7 @@ use super::*;
 use crate::serve::activity::Activity;
 use crate::serve::blocking::BlockingPool;
 use crate::serve::context::Identity;
-use crate::serve::lifecycle::{Lifecycle, LifecycleConfig};
+use crate::serve::expiry_and_idle::{Lifecycle, LifecycleConfig};
 use crate::serve::notify::broadcast::TerminalBroadcast;
 
 const CA: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ7hP0nCkmRMlIzbQ1SxNDVHPV2cQbGuEIFm8KWNPVlT";

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::terminal_text::sanitize_line;
+use crate::text_format::sanitize_line;
 
 /// Messages to a terminal that its client has not read. Further ones are dropped.
 const MAX_PENDING_MESSAGES: usize = 16;

@@ -13,7 +13,7 @@ use std::thread;
 use odc_control::Text;
 
 use crate::atomic_write::write_atomic;
-use crate::terminal_text::sanitize_line;
+use crate::text_format::sanitize_line;
 
 /// In the state directory; absent without notices.
 pub const PROMPT_FILE: &str = "prompt";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use odc_control::duration;
 use serde::{Deserialize, Serialize};
 
-use crate::terminal_text::extend_command;
+use crate::text_format::extend_command;
 
 /// In ascending order of remaining time, so that the first match is the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

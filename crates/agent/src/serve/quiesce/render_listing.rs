@@ -3,7 +3,7 @@
 use odc_control::Listing;
 
 use crate::serve::quiesce::home_listing::{Entry, Kind, MAX_DEPTH};
-use crate::terminal_text::{sanitize_line, size};
+use crate::text_format::{sanitize_line, size};
 
 /// Returns the text, and whether it is incomplete. A text that would be too long is rendered with fewer levels.
 pub fn render(root: &Entry) -> (Listing, bool) {

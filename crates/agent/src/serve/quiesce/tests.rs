@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::*;
-use crate::pre_stop::claim::Claim;
+use crate::pre_stop_script::claim::Claim;
 use crate::process_id::ProcessId;
 
 const TIMEOUT: Duration = Duration::from_secs(60);

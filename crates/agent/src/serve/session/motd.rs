@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use odc_control::duration;
 
-use crate::terminal_text::extend_command;
+use crate::text_format::extend_command;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {

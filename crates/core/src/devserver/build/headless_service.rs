@@ -8,7 +8,7 @@ use odc_api::{label, port};
 
 use super::metadata;
 use crate::devserver::validate::Valid;
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 pub fn service(valid: &Valid<'_>) -> Object {
     let port = |name: &str, port: u16| ServicePort {

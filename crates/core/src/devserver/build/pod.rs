@@ -13,7 +13,7 @@ use super::{container, env, metadata, security, volume};
 use crate::cluster::{TERMINATION_GRACE_PERIOD, UNREACHABLE_NODE_TAINTS};
 use crate::devserver::validate::Valid;
 use crate::devserver::{Settings, pods};
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 /// The node and the run that a pod is created for.
 #[derive(Clone, Copy, Debug)]

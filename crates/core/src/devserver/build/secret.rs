@@ -7,7 +7,7 @@ use odc_api::v1alpha1::{DevServer, DevServerUser};
 
 use super::{gang_discovery, metadata, secret_name};
 use crate::devserver::validate::Valid;
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 
 pub(super) const SETUP: &str = "setup.sh";
 pub(super) const PRE_STOP: &str = "pre-stop.sh";

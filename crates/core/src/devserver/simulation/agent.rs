@@ -148,8 +148,8 @@ impl Cluster {
         assert_eq!(runs, cancelled + 1, "preStop must run once per stop");
     }
 
-    /// Checks that a reachable agent is quiesced before its pod is deleted, unless it timed out.
-    pub(super) fn check_quiesced(&self, target: &Target, lost: bool) {
+    /// Checks that a reachable agent is quiesced before its pod is deleted, unless it timed out or is `exempt`.
+    pub(super) fn check_quiesced(&self, target: &Target, exempt: bool) {
         let (Some(agents), Some(state)) = (&self.agents, self.operator.agents.get(&target.uid)) else { return };
         let quiesced = agents.by_pod.get(&target.uid).is_some_and(|agent| agent.quiesced);
         let ready = self.pods.iter().any(|pod| pod.object.uid == target.uid && pod.details().ready);
@@ -158,7 +158,7 @@ impl Cluster {
             QuiesceState::Finished => true,
             QuiesceState::NotRequested => false,
         };
-        let allowed = quiesced || !ready || lost || state.config.is_none() || timed_out;
+        let allowed = quiesced || !ready || exempt || state.config.is_none() || timed_out;
         assert!(allowed, "{} is deleted without being quiesced: {state:?}", target.name);
     }
 

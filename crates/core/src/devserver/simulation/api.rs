@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::observer::Effect;
 use super::{Cluster, Pod, Secret};
 use crate::cluster;
-use crate::object::{Kind, Object};
+use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
 
 /// A fault of a write.

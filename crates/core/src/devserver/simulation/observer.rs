@@ -9,7 +9,7 @@ use odc_api::v1alpha1::{Desired, DevServerStatus, HibernationCause, Phase, StopC
 use super::{Cluster, Pod, Process};
 use crate::cluster::Readiness;
 use crate::devserver::fixtures::settings;
-use crate::object::Kind;
+use crate::manifest::Kind;
 use crate::plan::Target;
 
 /// An effective write of the operator.
@@ -152,7 +152,9 @@ impl Cluster {
         let mut nodes = self.pods.iter().filter_map(|pod| pod.object.node.as_ref()).chain(&admission.nodes);
         let lost = nodes.any(|node| self.is_lost(node));
         let without_secret = self.secret.is_none();
-        self.check_quiesced(target, lost);
+        // A pod whose Secret was deleted is replaced without a stop of the server. Its agent runs preStop when it is
+        // terminated.
+        self.check_quiesced(target, lost || without_secret);
         let preempted = admission.preempt_at.as_ref().is_some_and(|at| at.0 <= self.now);
         let size_mismatch = admission.nodes.len() != spec.nodes as usize;
         let allowed = spec.desired != Desired::Running

@@ -12,7 +12,7 @@ use crate::cluster::{ManagedObject, Node};
 use crate::devserver::agent_requests::AgentState;
 use crate::devserver::fixtures::settings;
 use crate::devserver::{Agents, Observed, Plan, Query, SecretState, SoftState, reconcile};
-use crate::object::Kind;
+use crate::manifest::Kind;
 use crate::plan::Requeue;
 
 /// Lost when the operator crashes.

@@ -78,8 +78,11 @@ proptest! {
 /// Regressions found by the test above.
 #[test]
 fn regressions_reach_desired_phase() {
-    use Event::{DeleteNode, DeletePod, DeleteSecret, Fault, LoseContact, OrphanPod, Pass, SetOperatorDown, Tick};
-    let scripts: [(Shape, Vec<Event>); 6] = [
+    use Event::{
+        DeleteNode, DeletePod, DeleteSecret, Fault, Interleave, LoseContact, OrphanPod, Pass, SetOperatorDown, Tick,
+        Wake,
+    };
+    let scripts: [(Shape, Vec<Event>); 7] = [
         // The start timed out while the operator was down and could not recreate the Secret.
         (Shape::Disk, vec![Tick(1000), SetOperatorDown(true), DeleteSecret, Pass(30)]),
         (Shape::Gang, vec![DeleteSecret, Tick(1000), SetOperatorDown(true), Pass(30)]),
@@ -93,10 +96,12 @@ fn regressions_reach_desired_phase() {
             vec![DeleteNode(0), Tick(1000), SetOperatorDown(true), Pass(30), LoseContact(1), SetOperatorDown(false)],
         ),
         (Shape::Disk, vec![Tick(1000), SetOperatorDown(true), Pass(30), LoseContact(0), SetOperatorDown(false)]),
+        // A ready pod with the key of the deleted Secret was replaced.
+        (Shape::Gang, vec![Pass(1), Interleave(0, Box::new(DeletePod(0))), Wake, DeleteSecret]),
     ];
     for (shape, script) in scripts {
-        for scheduler_first in [false, true] {
-            let mut cluster = play(shape, scheduler_first, false, &script);
+        for (scheduler_first, agents) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut cluster = play(shape, scheduler_first, agents, &script);
             cluster.heal();
             assert_eq!(cluster.phase(), Some(expected_phase(&cluster)), "{script:?}: {:?}", cluster.observer.log);
         }

@@ -2,13 +2,13 @@
 
 mod cost;
 mod deletion;
-mod disk;
 mod lifetime;
 mod node;
 mod queue_timeout;
 mod self_healing;
 mod start;
 mod termination;
+mod volume_in_use;
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::api::Answer;
 use super::event::Event;
 use super::observer::Effect::{self, Admit, Change, Create, Delete, Release, Revoke, Status, UpdatePending};
 use super::{Cluster, Pod, Secret};
-use crate::object::Kind;
+use crate::manifest::Kind;
 
 fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)

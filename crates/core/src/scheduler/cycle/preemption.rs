@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use crate::resources::Resources;
     use crate::scheduler::cycle::PlanMode;
-    use crate::scheduler::cycle::attempt::MIN_PREEMPTION_EVALUATIONS;
+    use crate::scheduler::cycle::queue_pass::MIN_PREEMPTION_EVALUATIONS;
     use crate::scheduler::event::{AccountSpec, Event, Limits, Node, RunInfo, Server, ServerState};
     use crate::scheduler::fixtures::server;
     use crate::scheduler::{ClusterState, Policy};

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use super::markdown::{start, wrap};
 
-const SCRIPTS: &str = "crates/core/tests/sim";
+const SCRIPTS: &str = "crates/core/tests/scheduler/scripts";
 
 pub(super) fn page(root: &Path) -> anyhow::Result<String> {
     let introduction = "Each example is a test of the scheduler. Lines without a marker are the input: nodes, teams, \

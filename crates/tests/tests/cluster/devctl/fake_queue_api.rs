@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
@@ -25,6 +26,8 @@ use crate::endpoint_address::EndpointAddress;
 
 const API: &str = "/apis/queue.odc.dev/v1alpha1";
 const NAME: &str = "v1alpha1.queue.odc.dev";
+/// The API server registers no API while it downloads the OpenAPI document of one whose server is gone, for 60 seconds.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Stops when it is dropped.
 pub struct FakeQueueApi {
@@ -52,6 +55,12 @@ impl FakeQueueApi {
         let queue_api = Self { responses, requests, client: client.clone(), task, address };
         let resources = json!({"apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "queue.odc.dev/v1alpha1", "resources": []});
         queue_api.respond("", resources);
+        // The API server downloads these after the registration, and until it has them.
+        let info = json!({"title": "queue.odc.dev", "version": "v1alpha1"});
+        let v2 = json!({"swagger": "2.0", "info": info, "paths": {}, "definitions": {}});
+        for (path, document) in [("/openapi/v2", v2), ("/openapi/v3", json!({"paths": {}}))] {
+            queue_api.responses.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), document);
+        }
         queue_api.register().await?;
         Ok(queue_api)
     }
@@ -102,7 +111,7 @@ impl FakeQueueApi {
         for object in [slice, service] {
             manifests::apply(&self.client, &object).await?;
         }
-        wait::until("the API is served", TIMEOUT, async || {
+        wait::until("the API is served", REGISTRATION_TIMEOUT, async || {
             self.client.request_text(Request::get(API).body(vec![])?).await?;
             Ok(())
         })

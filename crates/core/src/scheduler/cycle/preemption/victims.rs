@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::PreemptionTotals;
 use crate::resources::Resources;
-use crate::scheduler::cycle::attempt::Attempt;
+use crate::scheduler::cycle::queue_pass::Attempt;
 use crate::scheduler::cycle::quota::AccountId;
 use crate::scheduler::cycle::quota::violation::QuotaResource;
 use crate::scheduler::event::Request;

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::args;
 use crate::log::join_timeout;
-use crate::pre_stop::claim::{Claim, PreStopRuns, Run};
+use crate::pre_stop_script::claim::{Claim, PreStopRuns, Run};
 use crate::process_id::{ProcessId, SELF_EXE};
 use crate::script::{self, Script};
 
