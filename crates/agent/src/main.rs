@@ -7,7 +7,7 @@ use clap::Parser as _;
 use odc_agent::args::{Cli, Command};
 use odc_agent::serve::forward::resolver;
 use odc_agent::serve::session::exec_session;
-use odc_agent::{accounts, cli, init, install, pre_stop, probe, script, serve};
+use odc_agent::{accounts, cli, init, install, pre_stop_script, probe, script, serve};
 
 fn main() -> ExitCode {
     if let Some(code) = cli::dispatch_by_name(std::env::args_os()) {

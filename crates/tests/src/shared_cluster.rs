@@ -41,7 +41,7 @@ impl Mode {
 }
 
 /// Number of control planes that tests use in turn.
-pub const CONTROL_PLANES: u8 = 2;
+pub const CONTROL_PLANES: u8 = 3;
 
 /// What a shared cluster is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use crate::endpoint_address::EndpointAddress;
 
 const API: &str = "/apis/queue.odc.dev/v1alpha1";
 const NAME: &str = "v1alpha1.queue.odc.dev";
-/// The API server registers no API while it downloads the OpenAPI document of one whose server is gone, for 60 seconds.
+/// The API server registers no API while it downloads the API description of one whose server is gone, for 60 seconds.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Stops when it is dropped.

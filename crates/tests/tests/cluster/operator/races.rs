@@ -158,16 +158,6 @@ async fn no_device_is_assigned_twice_while_leaders_change() -> anyhow::Result<()
     .await
 }
 
-/// Waits as long as servers finish. How long all of them take depends on the load of the machine.
 async fn wait_all_finished(fixture: &Fixture<'_>) -> anyhow::Result<()> {
-    let mut finished = 0;
-    while finished < SERVERS {
-        finished = odc_tests::wait::until("another server finished", 2 * TIMEOUT, async || {
-            let count = finished_count(fixture).await?;
-            anyhow::ensure!(count > finished, "{count} of {SERVERS} have finished");
-            Ok(count)
-        })
-        .await?;
-    }
-    Ok(())
+    odc_tests::wait::until_count("finished servers", SERVERS, 2 * TIMEOUT, async || finished_count(fixture).await).await
 }

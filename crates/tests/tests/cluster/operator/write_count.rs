@@ -160,12 +160,9 @@ async fn idle_servers_cause_no_requests() -> anyhow::Result<()> {
         let created =
             stream::iter(&names).map(|name| fixture.create(name, json!({"flavor": "cpu"}))).buffer_unordered(16);
         created.try_for_each(async |_| Ok(())).await?;
-        wait::until("all servers running", 2 * TIMEOUT, async || {
+        wait::until_count("running servers", IDLE_SERVERS, TIMEOUT, async || {
             let all = fixture.servers.list(&ListParams::default()).await?;
-            let is_running = |server: &&DevServer| status(server).phase == Some(Phase::Running);
-            let running = all.iter().filter(is_running).count();
-            anyhow::ensure!(running == IDLE_SERVERS, "{running} of {IDLE_SERVERS}");
-            Ok(())
+            Ok(all.iter().filter(|server| status(server).phase == Some(Phase::Running)).count())
         })
         .await?;
         // The flavor status is written at most once a second, so the last write may be pending.
