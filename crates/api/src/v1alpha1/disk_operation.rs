@@ -41,14 +41,20 @@ use crate::text::Text;
 #[x_kube(
     validation = required_argument("Rollback", "point", "the restore point to go back to"),
     validation = required_argument("Clone", "name", "the name of the new disk"),
+    validation = required_argument("Restore", "point", "the restore point to copy from"),
+    validation = required_argument("Restore", "paths", "the files and directories to copy"),
+    validation = required_argument("Browse", "point", "the restore point to open"),
+    validation = required_argument("Diff", "point", "the restore point to compare with"),
 )]
 pub struct DiskOperationSpec {
     /// Name of the Disk.
     pub disk: DiskName,
 
     /// What to do. Snapshot takes a restore point. Rollback replaces the data of the disk by that of a restore point, and
-    /// takes a point first. Clone creates a new disk from a restore point, or from a new one. Unlock deletes remaining
-    /// pods of a server that has ended.
+    /// takes a point first. Clone creates a new disk from a restore point, or from a new one. Restore copies files of a
+    /// restore point to the disk, and takes a point first. Browse starts a pod with a restore point mounted read-only,
+    /// which ends when it is idle for 30 minutes. Diff lists the paths that differ between a restore point and a later
+    /// one, or the current data. Unlock deletes remaining pods of a server that has ended.
     pub action: DiskAction,
 
     /// Arguments of the action.
@@ -65,15 +71,28 @@ pub enum DiskAction {
     Snapshot,
     Rollback,
     Clone,
+    Restore,
+    Browse,
+    Diff,
     Unlock,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskArguments {
-    /// Name of a restore point of the disk, for Rollback and Clone.
+    /// Name of a restore point of the disk, for all actions but Snapshot and Unlock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<ObjectName>,
+
+    /// Name of the restore point to compare with, for Diff. Defaults to the current data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<ObjectName>,
+
+    /// Files and directories to copy, relative to the root of the disk, for Restore.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = relative_paths())]
+    pub paths: Vec<Text<512>>,
 
     /// Name of the new disk, for Clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,9 +151,47 @@ pub struct DiskOperationResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskName>,
 
+    /// Pod that serves SSH, for Browse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<ObjectName>,
+
+    /// Public SSH host key of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_key: Option<Text<1024>>,
+
+    /// Differences, for Diff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<DiskDiff>,
+
     /// PersistentVolumeClaim that the disk uses now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ObjectName>,
+}
+
+/// DiskDiff is what changed between two states of a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskDiff {
+    /// Number of paths that exist only in the later state.
+    #[schemars(range(min = 0))]
+    pub added: u64,
+
+    /// Number of paths that exist only in the earlier state.
+    #[schemars(range(min = 0))]
+    pub removed: u64,
+
+    /// Number of paths whose content or type differs.
+    #[schemars(range(min = 0))]
+    pub modified: u64,
+
+    /// The first paths, each after `A`, `D` or `M` and a space.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1000))]
+    pub paths: Vec<Text<4100>>,
+
+    /// Whether more paths differ than `paths` contains.
+    #[serde(default)]
+    pub truncated: bool,
 }
 
 string_enum! {
@@ -173,6 +230,12 @@ fn final_phase() -> Rule {
         .message("the operation has ended; its phase is final")
         .field_path(".status.phase")
         .reason(Reason::FieldValueForbidden)
+}
+
+/// Paths must stay below the root of the disk.
+fn relative_paths() -> Rule {
+    Rule::new("self.all(path, path != '' && !path.startsWith('/') && !path.split('/').exists(part, part == '..'))")
+        .message("paths must be relative to the root of the disk, without '..'")
 }
 
 fn required_argument(action: &str, argument: &str, meaning: &str) -> Rule {

@@ -101,7 +101,7 @@ fn blocks_holder(state: &State<'_>, operation: &DiskOperation) -> Holding {
     };
     match operation.spec.action {
         DiskAction::Rollback => Holding::Blocked,
-        DiskAction::Unlock => Holding::Allowed,
+        DiskAction::Unlock | DiskAction::Browse | DiskAction::Diff | DiskAction::Restore => Holding::Allowed,
         DiskAction::Snapshot | DiskAction::Clone => {
             if is_taken() {
                 Holding::Allowed
@@ -194,6 +194,9 @@ fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> 
         DiskAction::Rollback => roll_back(state, steps, operation),
         DiskAction::Clone => clone(state, steps, operation),
         DiskAction::Unlock => unlock(state, steps),
+        DiskAction::Browse | DiskAction::Diff | DiskAction::Restore => {
+            Progress::Failed(Reason::Invalid, "The action is not supported.".into())
+        }
     }
 }
 
@@ -274,7 +277,7 @@ fn roll_back(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) ->
     if state.stored.claim.as_ref().is_some_and(|claim| claim.as_str() == new_name) {
         let point = state.points.as_ref().and_then(|points| points.find(&new_name));
         let point = point.and_then(|point| point.name.parse().ok());
-        return Progress::Done(DiskOperationResult { point, claim: new_name.parse().ok(), disk: None });
+        return Progress::Done(DiskOperationResult { point, claim: new_name.parse().ok(), ..Default::default() });
     }
     if let Some(holder) = &state.stored.holder {
         let message =
@@ -357,7 +360,7 @@ fn clone(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Pro
                 Some(DiskSource::Point { point, .. }) => Some(point.clone()),
                 Some(DiskSource::Disk(_) | DiskSource::Claim(_)) | None => None,
             };
-            return Progress::Done(DiskOperationResult { disk: Some(name.clone()), point, claim: None });
+            return Progress::Done(DiskOperationResult { disk: Some(name.clone()), point, ..Default::default() });
         }
         Some(_) => {
             let message = format!("Disk {name} already exists. Choose another name.");

@@ -114,7 +114,8 @@ impl Namespace {
     pub(super) fn add_operation(&mut self, uid: &str, action: DiskAction, point: Option<&str>, name: Option<&str>) {
         let mut operation = DiskOperation::test(uid, action);
         let name = name.map(|name| name.parse::<DiskName>().unwrap());
-        operation.spec.arguments = Some(DiskArguments { point: point.map(|point| point.parse().unwrap()), name });
+        operation.spec.arguments =
+            Some(DiskArguments { point: point.map(|point| point.parse().unwrap()), name, ..Default::default() });
         operation.metadata.creation_timestamp = Some(to_api_precision(self.now));
         self.operations.push(operation);
     }

@@ -253,8 +253,12 @@ async fn exercise_servers(harness: &FaultHarness<'_>) -> anyhow::Result<()> {
 fn is_of_disks(permission: &Permission) -> bool {
     let writes = ["create", "get", "patch", "delete"].contains(&permission.verb.as_str());
     match permission.resource.as_str() {
-        "disks.odc.dev" | "disks.odc.dev/status" | "diskoperations.odc.dev" | "diskoperations.odc.dev/status" => true,
-        "volumesnapshots.snapshot.storage.k8s.io" | "volumesnapshotcontents.snapshot.storage.k8s.io" => true,
+        "disks.odc.dev"
+        | "disks.odc.dev/status"
+        | "diskoperations.odc.dev"
+        | "diskoperations.odc.dev/status"
+        | "volumesnapshots.snapshot.storage.k8s.io"
+        | "volumesnapshotcontents.snapshot.storage.k8s.io" => true,
         "persistentvolumeclaims" | "persistentvolumes" => writes,
         _ => false,
     }
