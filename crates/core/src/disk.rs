@@ -12,6 +12,7 @@ mod retention;
 mod schedule;
 #[cfg(test)]
 mod simulation;
+mod size;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::label;
+use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::{DevServer, Disk, DiskOperation, DiskOperationStatus, DiskStatus};
 use serde_json::json;
 
@@ -55,6 +57,8 @@ pub struct Observed<'a> {
     pub disks: Vec<&'a Disk>,
     /// Whether the namespace belongs to a user. The operator has no permissions in others.
     pub has_owner: bool,
+    /// The user's limit on storage.
+    pub storage_limit: Option<Quantity>,
     pub is_namespace_deleting: bool,
 }
 

@@ -33,6 +33,7 @@ use crate::cluster::ManagedObject;
 use crate::manifest::Kind;
 use crate::plan::{Event, Requeue, Write};
 use ensure::Ensure;
+use resource_quota::Counting;
 
 /// The name of the quota, limit range, network policy and disruption budget in a user's namespace. It is fixed, so that
 /// the operator's permissions can be restricted to it.
@@ -64,6 +65,8 @@ pub struct Observed<'a> {
     pub teams: Vec<&'a Team>,
     /// The device resources of all flavors.
     pub devices: BTreeSet<String>,
+    /// Whether the API server has the kind `VolumeSnapshot`.
+    pub has_snapshots: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +96,7 @@ pub fn reconcile(user: &DevServerUser, observed: &Observed<'_>, settings: &Setti
     }
     let name = user.metadata.name.clone().unwrap_or_default();
     let (name, readiness) = match name.parse::<UserName>() {
-        Ok(name) => (Some(name.clone()), ensure_namespace(user, &name, observed, settings)),
+        Ok(name) => (Some(name.clone()), ensure_namespace(user, &name, observed, settings, now)),
         Err(error) => (None, Readiness::not_ready(Reason::Invalid, format!("Invalid user name: {error}."))),
     };
 
@@ -116,8 +119,7 @@ pub fn reconcile(user: &DevServerUser, observed: &Observed<'_>, settings: &Setti
         to_api_precision(now),
     );
     condition::set(&mut status.conditions, ready);
-    // All objects it waits for are watched.
-    Plan { writes: readiness.writes, status, events, requeue: Requeue::AwaitChange }
+    Plan { writes: readiness.writes, status, events, requeue: readiness.requeue }
 }
 
 struct Readiness {
@@ -125,9 +127,17 @@ struct Readiness {
     ready: bool,
     reason: Reason,
     message: String,
+    /// All objects it waits for are watched.
+    requeue: Requeue,
 }
 
-fn ensure_namespace(user: &DevServerUser, name: &UserName, observed: &Observed<'_>, settings: &Settings) -> Readiness {
+fn ensure_namespace(
+    user: &DevServerUser,
+    name: &UserName,
+    observed: &Observed<'_>,
+    settings: &Settings,
+    now: Timestamp,
+) -> Readiness {
     let namespace = odc_api::namespace::for_user(name);
     let find = |kind: Kind, name: &str| {
         let mut objects = observed.objects.iter().copied();
@@ -170,9 +180,15 @@ fn ensure_namespace(user: &DevServerUser, name: &UserName, observed: &Observed<'
     }
 
     ensure.apply(find(Kind::LimitRange, OBJECT_NAME), limit_range::object(name));
-    match resource_quota::object(name, &user.spec.quota, &observed.devices) {
-        Some(quota) => ensure.apply(find(Kind::ResourceQuota, OBJECT_NAME), quota),
-        None => ensure.delete(find(Kind::ResourceQuota, OBJECT_NAME)),
+    let quota = find(Kind::ResourceQuota, OBJECT_NAME);
+    let resources = resource_quota::Resources { devices: &observed.devices, snapshots: observed.has_snapshots };
+    let counting = resource_quota::counting(quota, unready_since(user), now);
+    match counting {
+        // It is created again when its deletion is observed.
+        Counting::Overdue => ensure.delete(quota),
+        Counting::Complete | Counting::Waiting(_) => {
+            ensure.apply(quota, resource_quota::object(name, &user.spec.quota, resources));
+        }
     }
     ensure.apply(find(Kind::NetworkPolicy, OBJECT_NAME), network_policy::object(name, settings));
     ensure.apply(find(Kind::PodDisruptionBudget, OBJECT_NAME), disruption_budget::object(name));
@@ -191,26 +207,37 @@ fn ensure_namespace(user: &DevServerUser, name: &UserName, observed: &Observed<'
         }
     }
 
-    match ensure.waits_for {
-        Some(terminating) => Readiness {
-            writes: ensure.writes,
-            ..Readiness::not_ready(
-                Reason::Incomplete,
-                format!("{terminating} in namespace {namespace} is being deleted. It will be recreated afterwards."),
-            )
+    let waiting = |message: String| Readiness::not_ready(Reason::Incomplete, message);
+    let readiness = match (ensure.waits_for, counting) {
+        (Some(terminating), _) => waiting(format!(
+            "{terminating} in namespace {namespace} is being deleted. It will be recreated afterwards."
+        )),
+        (None, Counting::Waiting(rest)) => Readiness {
+            requeue: Requeue::After(rest),
+            ..waiting(format!("Waiting until the ResourceQuota of namespace {namespace} is counted."))
         },
-        None => Readiness {
-            writes: ensure.writes,
+        (None, Counting::Overdue) => {
+            waiting(format!("The ResourceQuota of namespace {namespace} is not counted and is recreated."))
+        }
+        (None, Counting::Complete) => Readiness {
             ready: true,
             reason: Reason::Reconciled,
             message: format!("Namespace {namespace} is ready."),
+            ..waiting(String::new())
         },
-    }
+    };
+    Readiness { writes: ensure.writes, ..readiness }
+}
+
+/// Returns when the user became unready, if it is.
+fn unready_since(user: &DevServerUser) -> Option<Timestamp> {
+    let ready = condition::find(&user.status.as_ref()?.conditions, Type::Ready)?;
+    (ready.status != "True").then_some(ready.last_transition_time.0)
 }
 
 impl Readiness {
     fn not_ready(reason: Reason, message: String) -> Self {
-        Self { writes: vec![], ready: false, reason, message }
+        Self { writes: vec![], ready: false, reason, message, requeue: Requeue::AwaitChange }
     }
 
     /// Returns events for: namespace ready, objects repaired, namespace owned by another user.

@@ -43,6 +43,7 @@ async fn reconcile_once(object: &DevServerUser, ctx: &Context) -> Result<Action,
         objects: objects.iter().map(|object| &**object).collect(),
         teams: teams.iter().map(|team| &**team).collect::<Vec<&Team>>(),
         devices: devices.collect::<BTreeSet<String>>(),
+        has_snapshots: ctx.cluster.has_snapshots(),
     };
     let plan = user::reconcile(object, &observed, &ctx.user_settings, ctx.now());
     for write in &plan.writes {

@@ -383,6 +383,9 @@ fn is_pending_reason(reason: Reason) -> bool {
         | Reason::Deleting
         | Reason::SourceUnavailable
         | Reason::SizeTooSmall
+        | Reason::Resized
+        | Reason::Resizing
+        | Reason::ExpansionUnsupported
         | Reason::ClaimAmbiguous
         | Reason::Held
         | Reason::Releasing

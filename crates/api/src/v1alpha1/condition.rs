@@ -21,8 +21,8 @@ use crate::text::Text;
 pub type Message = Text<1024>;
 
 string_enum! {
-    /// The type of a condition. A `DevServer` has those from Accepted to Expiring, a `Disk` has Ready, InUse and
-    /// PointsAvailable, a `DiskOperation` has Complete, the other kinds have Ready.
+    /// The type of a condition. A `DevServer` has those from Accepted to Expiring, a `Disk` has Ready, InUse,
+    /// PointsAvailable and Resized, a `DiskOperation` has Complete, the other kinds have Ready.
     pub enum Type {
         /// The request is valid. While it is False the server is not scheduled; the message says what to change.
         Accepted,
@@ -44,6 +44,8 @@ string_enum! {
         InUse,
         /// Restore points of the disk can be taken.
         PointsAvailable,
+        /// The volume of the disk has the size of the disk.
+        Resized,
         /// The operation has succeeded. False while it is pending or running, and when it has failed.
         Complete,
     }

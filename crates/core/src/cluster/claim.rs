@@ -26,6 +26,8 @@ pub struct Claim {
     pub disk_uid: Option<String>,
     /// The requested size.
     pub size: Option<Quantity>,
+    /// The size of the bound volume.
+    pub capacity: Option<Quantity>,
     /// The snapshot it is created from.
     pub snapshot: Option<String>,
 }
@@ -96,6 +98,7 @@ impl Claim {
             uid: meta.uid.clone().unwrap_or_default(),
             disk_uid: meta.labels.as_ref().and_then(|labels| labels.get(label::DISK_UID).cloned()),
             size: spec.and_then(requested_size),
+            capacity: claim.status.as_ref().and_then(capacity),
             snapshot: spec.and_then(source_snapshot),
         }
     }
@@ -103,6 +106,10 @@ impl Claim {
 
 fn requested_size(spec: &k8s::PersistentVolumeClaimSpec) -> Option<Quantity> {
     spec.resources.as_ref()?.requests.as_ref()?.get("storage")?.try_into().ok()
+}
+
+fn capacity(status: &k8s::PersistentVolumeClaimStatus) -> Option<Quantity> {
+    status.capacity.as_ref()?.get("storage")?.try_into().ok()
 }
 
 fn source_snapshot(spec: &k8s::PersistentVolumeClaimSpec) -> Option<String> {

@@ -1,6 +1,9 @@
 //! Objects that the operator creates and keeps in their desired state.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -16,6 +19,24 @@ pub struct ManagedObject {
     pub is_deleting: bool,
     /// The manifest without status and managed fields.
     pub body: Value,
+    /// For a `ResourceQuota`.
+    pub quota: Option<Box<QuotaUsage>>,
+}
+
+/// What a `ResourceQuota` counts. The amounts are left out, because they change with every pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaUsage {
+    pub created_at: Option<Timestamp>,
+    /// The resources whose usage is known. Requests for others are rejected.
+    pub counted: BTreeSet<String>,
+}
+
+impl QuotaUsage {
+    fn from_api(stored: &Value) -> Self {
+        let used = stored["status"]["used"].as_object();
+        let created_at = stored["metadata"]["creationTimestamp"].as_str().and_then(|time| time.parse().ok());
+        Self { created_at, counted: used.into_iter().flat_map(|used| used.keys().cloned()).collect() }
+    }
 }
 
 impl ManagedObject {
@@ -24,6 +45,7 @@ impl ManagedObject {
         let text = |field: &str| stored["metadata"][field].as_str().map(str::to_owned);
         let (namespace, name, uid) = (text("namespace"), text("name"), text("uid"));
         let is_deleting = stored["metadata"]["deletionTimestamp"].is_string();
+        let quota = (kind == Kind::ResourceQuota).then(|| Box::new(QuotaUsage::from_api(&stored)));
         if let Some(fields) = stored.as_object_mut() {
             fields.remove("status");
         }
@@ -39,6 +61,7 @@ impl ManagedObject {
             uid: uid.unwrap_or_default(),
             is_deleting,
             body: stored,
+            quota,
         }
     }
 

@@ -211,6 +211,7 @@ impl Request {
             uid: format!("uid-{name}"),
             disk_uid: None,
             size: None,
+            capacity: None,
             snapshot: None,
         };
         let mut state = ClaimState { claim: Some(claim), waits_for_consumer: false, used_by: None };

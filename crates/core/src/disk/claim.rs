@@ -13,7 +13,7 @@ use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Disk, DiskSource, DiskStatus};
 use serde_json::json;
 
-use super::{State, Steps, patch};
+use super::{State, Steps, patch, size};
 use crate::cluster::{Claim, ClaimPhase, StorageClass, Volume};
 use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
@@ -122,7 +122,7 @@ pub(super) fn ensure(state: &State<'_>, steps: &mut Steps) {
             if steps.status.claim.is_none() {
                 steps.status.claim = claim.name.parse().ok();
             }
-            expand(state, steps, claim);
+            size::expand(state, steps);
         }
         ClaimState::NotCreated | ClaimState::Missing(_) | ClaimState::Ambiguous(_) | ClaimState::Foreign(_) => {}
     }
@@ -138,19 +138,6 @@ fn create(state: &State<'_>, steps: &mut Steps, source: Option<DataSource<'_>>) 
     steps.writes.push(Write::Create(object(state, &name, state.disk.spec.size, source)));
 }
 
-fn expand(state: &State<'_>, steps: &mut Steps, claim: &Claim) {
-    let size = state.disk.spec.size;
-    let is_expandable = storage_class(state, claim.class.as_deref()).is_some_and(|class| class.allows_expansion);
-    let is_smaller = claim.size.is_some_and(|requested| requested < size);
-    if is_smaller && is_expandable && claim.phase == ClaimPhase::Bound && !claim.is_deleting {
-        let body = json!({
-            "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
-            "spec": {"resources": {"requests": {"storage": size}}},
-        });
-        steps.writes.push(Write::Apply(patch(Kind::PersistentVolumeClaim, Some(&claim.namespace), &claim.name, body)));
-    }
-}
-
 /// Returns the named class, or the default one.
 pub(super) fn storage_class<'a>(state: &State<'a>, name: Option<&str>) -> Option<&'a StorageClass> {
     let mut classes = state.observed.classes.iter().copied();
@@ -160,6 +147,7 @@ pub(super) fn storage_class<'a>(state: &State<'a>, name: Option<&str>) -> Option
 /// Returns what the first claim is created from, or why that is not possible.
 pub(super) fn resolve_source<'a>(state: &State<'a>) -> Result<Option<DataSource<'a>>, (Reason, String)> {
     let unavailable = |message: String| Err((Reason::SourceUnavailable, message));
+    size::check_quota(state)?;
     let (disk, point) = match &state.disk.spec.source {
         None => return Ok(None),
         Some(DiskSource::Claim(name)) => return resolve_claim(state, name.as_str()).map(Some),

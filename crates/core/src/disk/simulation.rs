@@ -42,9 +42,11 @@ pub(super) struct Namespace {
     pub(super) snapshots_fail: bool,
     /// Whether no server can be admitted.
     pub(super) is_full: bool,
+    pub(super) class: StorageClass,
+    /// The user's limit on storage.
+    pub(super) storage_limit: Option<Quantity>,
     /// The claims that the storage controllers are deleting.
     terminating: BTreeSet<String>,
-    class: StorageClass,
     writes: usize,
     /// The operator crashes after this number of writes.
     crash_after: Option<usize>,
@@ -68,6 +70,7 @@ impl Namespace {
             data: BTreeMap::new(),
             snapshots_fail: false,
             is_full: false,
+            storage_limit: None,
             terminating: BTreeSet::new(),
             class: StorageClass {
                 name: "standard".into(),
@@ -265,6 +268,7 @@ impl Namespace {
             operations: self.operations.iter().filter(|operation| operation.spec.disk.as_str() == name).collect(),
             disks: self.disks.iter().collect(),
             has_owner: true,
+            storage_limit: self.storage_limit,
             is_namespace_deleting: false,
         };
         reconcile(disk, &observed, self.now)
@@ -327,6 +331,7 @@ impl Namespace {
                     size: object.body["spec"]["resources"]["requests"]["storage"]
                         .as_str()
                         .map(|size| size.parse().unwrap()),
+                    capacity: None,
                     snapshot: (source["kind"] == "VolumeSnapshot").then(|| text(&source["name"]).unwrap()),
                 });
             }

@@ -5,7 +5,8 @@ use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
 use odc_api::v1alpha1::{DiskPhase, DiskStatus};
 
 use super::claim::{self, ClaimState};
-use super::{State, deletion};
+use super::size::Expansion;
+use super::{State, deletion, size};
 use crate::cluster::ClaimPhase;
 use crate::devserver::active_admission;
 
@@ -35,7 +36,8 @@ pub(super) fn complete(state: &State<'_>, mut status: DiskStatus) -> DiskStatus 
         status.points = points.describe();
     }
     let reports = [(Type::Ready, ready), (Type::InUse, in_use), (Type::PointsAvailable, points_available(state))];
-    for (kind, report) in reports {
+    let resized = resized(state).map(|report| (Type::Resized, report));
+    for (kind, report) in reports.into_iter().chain(resized) {
         let Report { status: is_true, reason, message } = report;
         let now = to_api_precision(state.now);
         let generation = state.disk.metadata.generation;
@@ -164,6 +166,20 @@ fn points_available(state: &State<'_>) -> Report {
     }
 }
 
+fn resized(state: &State<'_>) -> Option<Report> {
+    let size = state.disk.spec.size;
+    let (_, expansion) = size::expansion(state)?;
+    Some(match expansion {
+        Expansion::Done => Report::new(true, Reason::Resized, format!("The volume has {size}.")),
+        Expansion::Needed | Expansion::Waiting => Report::new(
+            false,
+            Reason::Resizing,
+            format!("Waiting until the volume has {size}. Some drivers expand it only while a server uses the disk."),
+        ),
+        Expansion::Impossible(reason, message) => Report::new(false, reason, message),
+    })
+}
+
 fn phase(state: &State<'_>, status: &DiskStatus, ready: &Report) -> DiskPhase {
     if state.disk.metadata.deletion_timestamp.is_some() {
         return DiskPhase::Deleting;
@@ -174,7 +190,9 @@ fn phase(state: &State<'_>, status: &DiskStatus, ready: &Report) -> DiskPhase {
         _ if state.disk.spec.deleted => DiskPhase::Deleted,
         _ => match (&state.claim, ready.reason) {
             (_, Reason::Provisioning | Reason::WaitingForFirstConsumer) => DiskPhase::Provisioning,
-            (ClaimState::NotCreated, Reason::NotProvisioned | Reason::SourceUnavailable) => DiskPhase::Pending,
+            (ClaimState::NotCreated, Reason::NotProvisioned | Reason::SourceUnavailable | Reason::QuotaExceeded) => {
+                DiskPhase::Pending
+            }
             (_, Reason::Bound) => DiskPhase::Available,
             _ => DiskPhase::Failed,
         },

@@ -200,3 +200,60 @@ fn namespace_deletion_keeps_the_data() {
     assert!(plan.writes.iter().all(|write| !matches!(write, Write::Delete(_))), "{:?}", plan.writes);
     assert!(matches!(plan.writes.last(), Some(Write::Apply(object)) if object.kind == Kind::Disk));
 }
+
+fn resized(plan: &Plan) -> (Reason, String) {
+    let resized = condition::find(&plan.status.conditions, Type::Resized).unwrap();
+    (resized.reason.known().unwrap(), resized.message.to_string())
+}
+
+#[test]
+fn storage_limit_counts_current_claims_and_claims_without_a_disk() {
+    let mut namespace = Namespace::new();
+    namespace.storage_limit = Some("99Gi".parse().unwrap());
+    namespace.add_server("box");
+    namespace.settle();
+    let mut copy = Disk::test();
+    copy.metadata.name = Some("copy".into());
+    copy.metadata.uid = Some("uid-copy".into());
+    let (reason, message) = ready(&namespace.plan(&copy));
+    assert_eq!(reason, Reason::QuotaExceeded);
+    assert!(
+        message.starts_with("Disk copy of 50Gi exceeds your limit on storage: 50Gi of 99Gi are used."),
+        "{message}"
+    );
+    copy.spec.size = "49Gi".parse().unwrap();
+    assert_eq!(ready(&namespace.plan(&copy)).0, Reason::NotProvisioned);
+    // The claim that a rollback replaced is not charged, a claim without a disk is.
+    let mut other = namespace.claims[0].clone();
+    other.name = "other".into();
+    namespace.claims.push(other);
+    assert_eq!(ready(&namespace.plan(&copy)).0, Reason::NotProvisioned);
+    namespace.claims[1].disk_uid = None;
+    assert_eq!(ready(&namespace.plan(&copy)).0, Reason::QuotaExceeded);
+    // A disk that has its claim stays usable.
+    assert_eq!(ready(&namespace.plan(namespace.disk())).0, Reason::Bound);
+}
+
+#[test]
+fn disk_is_expanded_unless_class_or_limit_forbid_it() {
+    let mut namespace = used();
+    assert_eq!(resized(&namespace.plan(namespace.disk())).0, Reason::Resized);
+    let mut disk = namespace.disk().clone();
+    disk.spec.size = "60Gi".parse().unwrap();
+    namespace.storage_limit = Some("55Gi".parse().unwrap());
+    let limited = namespace.plan(&disk);
+    assert_eq!((resized(&limited).0, limited.writes.len()), (Reason::QuotaExceeded, 0));
+    namespace.storage_limit = None;
+    let plan = namespace.plan(&disk);
+    assert_eq!((resized(&plan).0, plan.writes.len()), (Reason::Resizing, 1));
+    namespace.class.allows_expansion = false;
+    let plan = namespace.plan(&disk);
+    assert_eq!(plan.writes, []);
+    let message = "StorageClass standard does not allow expansion. Clone the disk to a larger one.";
+    assert_eq!(resized(&plan), (Reason::ExpansionUnsupported, message.to_owned()));
+    // The claim requests the size, and the driver has not expanded the volume yet.
+    (namespace.claims[0].size, namespace.claims[0].capacity) = (Some(disk.spec.size), Some("50Gi".parse().unwrap()));
+    assert_eq!(resized(&namespace.plan(&disk)).0, Reason::Resizing);
+    namespace.claims[0].capacity = Some("64Gi".parse().unwrap());
+    assert_eq!(resized(&namespace.plan(&disk)).0, Reason::Resized);
+}

@@ -51,6 +51,7 @@ impl Cluster {
             objects: self.objects.iter().filter(|object| object.kind != Kind::Namespace).collect(),
             teams: teams.iter().collect(),
             devices: ["nvidia.com/gpu".to_owned()].into(),
+            has_snapshots: true,
         };
         reconcile(user, &observed, &settings(), NOW)
     }
@@ -95,6 +96,7 @@ impl Cluster {
                             existing.kind == Kind::RoleBinding && existing.body["roleRef"] != desired["roleRef"];
                         assert!(!fixed, "cannot change roleRef");
                         merge(&mut existing.body, &desired);
+                        count(existing);
                         let both = |spec: &Value| spec["minAvailable"].is_i64() && spec["maxUnavailable"].is_i64();
                         assert!(!both(&existing.body["spec"]), "minAvailable and maxUnavailable exclude each other");
                     }
@@ -114,7 +116,18 @@ impl Cluster {
         self.created += 1;
         let mut stored = object.body.clone();
         stored["metadata"]["uid"] = format!("uid-{}", self.created).into();
-        self.objects.push(ManagedObject::from_api(object.kind, stored));
+        let mut object = ManagedObject::from_api(object.kind, stored);
+        count(&mut object);
+        self.objects.push(object);
+    }
+}
+
+/// Counts all resources of a quota, as the controller manager does.
+fn count(object: &mut ManagedObject) {
+    let hard = object.body["spec"]["hard"].as_object();
+    let counted = hard.into_iter().flat_map(|hard| hard.keys().cloned()).collect();
+    if let Some(quota) = &mut object.quota {
+        quota.counted = counted;
     }
 }
 
@@ -298,7 +311,9 @@ fn objects_have_expected_content() {
     assert_eq!(
         spec(Kind::ResourceQuota),
         json!({"hard": {
-            "requests.cpu": "8", "requests.memory": "32Gi", "requests.storage": "1Ti", "requests.nvidia.com/gpu": "4",
+            "requests.cpu": "8", "requests.memory": "32Gi", "requests.storage": "3Ti", "requests.nvidia.com/gpu": "4",
+            "count/disks.odc.dev": "50", "count/diskoperations.odc.dev": "200",
+            "count/volumesnapshots.snapshot.storage.k8s.io": "500",
         }})
     );
     assert_eq!(
@@ -433,8 +448,9 @@ fn removed_limit_is_removed_from_quota() {
     user.spec.quota.memory = Some("64Gi".parse().unwrap());
     assert_eq!(describe(&cluster.settle(&user)), ["applied ResourceQuota odc"]);
     user.spec.quota = odc_api::v1alpha1::Quota::default();
-    assert_eq!(describe(&cluster.settle(&user)), ["deleted ResourceQuota odc"]);
-    assert_eq!(cluster.find(Kind::ResourceQuota, OBJECT_NAME), None);
+    assert_eq!(describe(&cluster.settle(&user)), ["deleted ResourceQuota odc", "applied ResourceQuota odc"]);
+    let quota = &cluster.find(Kind::ResourceQuota, OBJECT_NAME).unwrap().body["spec"]["hard"];
+    assert!(quota.as_object().unwrap().keys().all(|resource| resource.starts_with("count/")), "{quota}");
 }
 
 #[test]

@@ -103,6 +103,11 @@ impl ClusterCache {
         self.disk_index.names(namespace).iter().filter_map(|name| self.disk(namespace, name)).collect()
     }
 
+    /// Reports whether the API server has the kinds `VolumeSnapshot` and `VolumeSnapshotContent`.
+    pub fn has_snapshots(&self) -> bool {
+        self.snapshots.relists() > 0 && self.snapshot_contents.relists() > 0
+    }
+
     /// Returns the servers whose home is the disk.
     pub fn servers_of_disk(&self, namespace: &str, disk: &str) -> Vec<Arc<DevServer>> {
         let is_home = |server: &Arc<DevServer>| matches!(&server.spec.home, Home::Disk(home) if home.as_str() == disk);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use odc_api::v1alpha1::{DevServer, Disk, DiskOperation};
+use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation};
 use odc_core::cluster::{Claim, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
 use odc_core::disk::{Observed, ObservedSnapshots};
 
@@ -20,7 +20,7 @@ pub struct ObservedDisk {
     pods: Vec<Arc<Pod>>,
     operations: Vec<Arc<DiskOperation>>,
     disks: Vec<Arc<Disk>>,
-    has_owner: bool,
+    owner: Option<Arc<DevServerUser>>,
     is_namespace_deleting: bool,
 }
 
@@ -34,8 +34,7 @@ impl ObservedDisk {
         let claims = cluster.claims.in_namespace(namespace);
         let bound = claims.iter().filter_map(|claim| claim.volume.as_deref());
         let volumes = bound.filter_map(|volume| cluster.volumes.get("", volume)).collect();
-        let has_snapshots = cluster.snapshots.relists() > 0 && cluster.snapshot_contents.relists() > 0;
-        let snapshots = has_snapshots.then(|| cluster.snapshots.in_namespace(namespace));
+        let snapshots = cluster.has_snapshots().then(|| cluster.snapshots.in_namespace(namespace));
         let bound = snapshots.iter().flatten().filter_map(|snapshot| snapshot.content.as_deref());
         let contents = bound.filter_map(|content| cluster.snapshot_contents.get("", content)).collect();
         let operations = cluster.disk_operations.in_namespace(namespace).into_iter();
@@ -49,7 +48,7 @@ impl ObservedDisk {
             pods: cluster.pods.in_namespace(namespace),
             operations: operations.filter(|operation| operation.spec.disk.as_str() == name).collect(),
             disks: cluster.disks_in_namespace(namespace),
-            has_owner: cluster.owner(namespace).is_some(),
+            owner: cluster.owner(namespace),
             is_namespace_deleting: cluster.namespaces.get("", namespace).is_some_and(|found| found.is_deleting),
         }
     }
@@ -68,7 +67,8 @@ impl ObservedDisk {
             pods: self.pods.iter().map(|pod| &**pod).collect(),
             operations: self.operations.iter().map(|operation| &**operation).collect(),
             disks: self.disks.iter().map(|disk| &**disk).collect(),
-            has_owner: self.has_owner,
+            has_owner: self.owner.is_some(),
+            storage_limit: self.owner.as_ref().and_then(|owner| owner.spec.quota.storage),
             is_namespace_deleting: self.is_namespace_deleting,
         }
     }

@@ -72,7 +72,7 @@ async fn wait_for_kind<V>(ctx: &Context, kind: Kind, cache: &Cache<V>) -> bool {
     }
 }
 
-/// Enqueues all disks when the first list is complete, because restore points have become available.
+/// Enqueues all disks and users when the first list is complete: restore points have become available and are counted.
 async fn enqueue_after_first_list<V>(ctx: &Context, cache: &Cache<V>, was_absent: bool) {
     if !was_absent {
         return;
@@ -83,6 +83,9 @@ async fn enqueue_after_first_list<V>(ctx: &Context, cache: &Cache<V>, was_absent
     for disk in ctx.cluster.disks.state() {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         ctx.work_queues.enqueue_disk(&text(&disk.metadata.namespace), &text(&disk.metadata.name));
+    }
+    for user in ctx.cluster.users.state() {
+        ctx.work_queues.enqueue_user(user.metadata.name.as_deref().unwrap_or_default());
     }
 }
 

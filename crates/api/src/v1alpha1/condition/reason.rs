@@ -68,6 +68,12 @@ string_enum! {
         SourceUnavailable,
         /// The disk is smaller than the restore point or claim it is created from.
         SizeTooSmall,
+        /// The volume has the size of the disk.
+        Resized,
+        /// The volume is being expanded.
+        Resizing,
+        /// The storage class does not allow expansion.
+        ExpansionUnsupported,
         /// Several claims belong to the disk, and status.claim does not name one of them.
         ClaimAmbiguous,
         /// A server holds the disk.

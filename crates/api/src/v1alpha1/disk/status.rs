@@ -29,7 +29,7 @@ pub struct DiskStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<DiskPhase>,
 
-    /// Conditions of the disk: Ready, InUse, PointsAvailable.
+    /// Conditions of the disk: Ready, InUse, PointsAvailable, Resized.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "condition::schema")]
     pub conditions: Vec<condition::Condition>,

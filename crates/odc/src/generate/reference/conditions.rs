@@ -21,8 +21,8 @@ pub(super) fn page() -> String {
     table(&mut page, &["phase", "meaning"], operation);
     page.push_str("\n## Condition types\n\n");
     page.push_str(&wrap(
-        "A DevServer has those from `Accepted` to `Expiring`; a Disk has `Ready`, `InUse` and `PointsAvailable`; a \
-         DiskOperation has `Complete`; the other kinds have `Ready`.",
+        "A DevServer has those from `Accepted` to `Expiring`; a Disk has `Ready`, `InUse`, `PointsAvailable` \
+         and `Resized`; a DiskOperation has `Complete`; the other kinds have `Ready`.",
     ));
     let types = Type::ALL.iter().map(|kind| vec![code(kind.as_str()), kind.description().into()]);
     table(&mut page, &["type", "true when"], types);
