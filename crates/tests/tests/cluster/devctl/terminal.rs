@@ -86,9 +86,11 @@ async fn ctrl_c_prompts_and_ctrl_backslash_detaches() -> anyhow::Result<()> {
         block_in_place(|| {
             deleted.wait_for_screen("progress continues", |screen| {
                 let last = screen.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+                // The answer may be on the line of the earlier progress.
                 screen.contains("keep waiting")
                     && !screen.contains("delete the server")
                     && last.contains("created, waiting")
+                    && !last.contains("keep waiting")
             })
         })?;
         deleted.type_keys(CTRL_C)?;

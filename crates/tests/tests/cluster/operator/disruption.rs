@@ -150,13 +150,17 @@ async fn server_of_a_drained_node_moves_to_another() -> anyhow::Result<()> {
         let cordon = json!({"spec": {"unschedulable": true}});
         nodes_api.patch(&first[0], &PatchParams::default(), &Patch::Merge(&cordon)).await?;
         fixture.pods.delete("leaves-0", &DeleteParams::default()).await?;
+        // The phase is Running until the operator has observed the deletion, so wait for the pod first.
+        let moved = |pod: Option<&Pod>| {
+            let node = pod.and_then(|pod| pod.spec.as_ref()?.node_name.as_ref());
+            node.is_some_and(|node| !first.contains(node))
+        };
+        fixture.wait_for_pod("leaves-0", "on another node", moved).await?;
         let elsewhere = |server: &DevServer| {
             let current = nodes(server);
             status(server).phase == Some(Phase::Running) && !current.is_empty() && current != first
         };
-        fixture.wait_for("leaves", "on another node", elsewhere).await?;
-        let pod = fixture.pods.get("leaves-0").await?;
-        assert_ne!(pod.spec.and_then(|spec| spec.node_name).as_ref(), first.first());
+        fixture.wait_for("leaves", "running on another node", elsewhere).await?;
         // The server whose pod was not deleted stays.
         assert_eq!(fixture.pods.get("stays-0").await?.uid(), stays);
         assert_eq!(fixture.servers.get("stays").await?.status.unwrap_or_default().phase, Some(Phase::Running));
