@@ -26,6 +26,7 @@ pub mod operator;
 pub mod pod;
 mod scratch_cluster;
 pub mod shared_cluster;
+pub mod storage;
 pub mod terminal;
 pub mod user;
 pub mod wait;

@@ -1,7 +1,7 @@
 //! `DiskOperation`: one operation on a disk.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::core::{Reason, Rule};
+use kube::core::{ListMerge, Reason, Rule};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ pub struct DiskArguments {
     /// Files and directories to copy, relative to the root of the disk, for Restore.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = relative_paths())]
+    #[x_kube(merge_strategy = ListMerge::Atomic, validation = relative_paths())]
     pub paths: Vec<Text<512>>,
 
     /// Name of the new disk, for Clone.
@@ -187,6 +187,7 @@ pub struct DiskDiff {
     /// The first paths, each after `A`, `D` or `M` and a space.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub paths: Vec<Text<4100>>,
 
     /// Whether more paths differ than `paths` contains.

@@ -38,7 +38,7 @@ enum Progress {
     /// Waits for what the message says.
     Wait(String),
     Failed(Reason, String),
-    Done(DiskOperationResult),
+    Done(Box<DiskOperationResult>),
 }
 
 pub(super) fn is_finished(operation: &DiskOperation) -> bool {
@@ -85,7 +85,7 @@ pub(super) fn advance(state: &State<'_>, steps: &mut Steps) -> Holding {
         Progress::Done(result) => {
             let message = "The operation has succeeded.";
             let mut done = update(first, DiskOperationPhase::Succeeded, Reason::Succeeded, message, state.now);
-            done.result = Some(result);
+            done.result = Some(*result);
             report(steps, first, done);
             Holding::Allowed
         }
@@ -188,7 +188,9 @@ fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> 
     }
     match operation.spec.action {
         DiskAction::Snapshot => match take_point(state, steps, operation, PointReason::OnDemand) {
-            Ok(point) => Progress::Done(DiskOperationResult { point: point.name.parse().ok(), ..Default::default() }),
+            Ok(point) => {
+                Progress::Done(Box::new(DiskOperationResult { point: point.name.parse().ok(), ..Default::default() }))
+            }
             Err(progress) => progress,
         },
         DiskAction::Rollback => roll_back(state, steps, operation),
@@ -277,7 +279,11 @@ fn roll_back(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) ->
     if state.stored.claim.as_ref().is_some_and(|claim| claim.as_str() == new_name) {
         let point = state.points.as_ref().and_then(|points| points.find(&new_name));
         let point = point.and_then(|point| point.name.parse().ok());
-        return Progress::Done(DiskOperationResult { point, claim: new_name.parse().ok(), ..Default::default() });
+        return Progress::Done(Box::new(DiskOperationResult {
+            point,
+            claim: new_name.parse().ok(),
+            ..Default::default()
+        }));
     }
     if let Some(holder) = &state.stored.holder {
         let message =
@@ -360,7 +366,11 @@ fn clone(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Pro
                 Some(DiskSource::Point { point, .. }) => Some(point.clone()),
                 Some(DiskSource::Disk(_) | DiskSource::Claim(_)) | None => None,
             };
-            return Progress::Done(DiskOperationResult { disk: Some(name.clone()), point, ..Default::default() });
+            return Progress::Done(Box::new(DiskOperationResult {
+                disk: Some(name.clone()),
+                point,
+                ..Default::default()
+            }));
         }
         Some(_) => {
             let message = format!("Disk {name} already exists. Choose another name.");
@@ -418,7 +428,7 @@ fn unlock(state: &State<'_>, steps: &mut Steps) -> Progress {
         }
     }
     if writers.is_empty() {
-        return Progress::Done(DiskOperationResult::default());
+        return Progress::Done(Box::default());
     }
     steps.writes.extend(writers.iter().map(|pod| Write::Delete(pods::target(pod, Some(0)))));
     Progress::Wait("Deleting remaining pods.".into())

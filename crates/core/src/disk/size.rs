@@ -33,7 +33,7 @@ pub(super) fn check_quota(state: &State<'_>) -> Result<(), (Reason, String)> {
     let is_charged = |claim: &Claim| claim.disk_uid.is_none() || current.contains(claim.name.as_str());
     let charged = state.observed.claims.iter().filter(|claim| is_charged(claim));
     let sizes = charged.filter_map(|claim| claim.size);
-    let used = sizes.fold(Quantity::whole(0), |sum, size| sum.checked_add(size).unwrap_or(limit));
+    let used = sizes.fold(Quantity::bytes(0), |sum, size| sum.checked_add(size).unwrap_or(limit));
     let size = state.disk.spec.size;
     if used.checked_add(size).is_some_and(|total| total <= limit) {
         return Ok(());

@@ -545,6 +545,7 @@ fn status_does_not_depend_on_time() {
         objects: cluster.objects.iter().collect(),
         teams: vec![],
         devices: ["nvidia.com/gpu".to_owned()].into(),
+        has_snapshots: true,
     };
     let later = reconcile(&user, &observed, &settings(), "2026-01-31T09:00:00.5Z".parse().unwrap());
     assert_eq!(later.status.conditions, first.status.conditions);

@@ -3,6 +3,7 @@
 mod admission_ledger;
 mod claims;
 mod crash;
+mod disks;
 mod disruption;
 mod fault_harness;
 mod faults;

@@ -1,0 +1,184 @@
+//! Disks with real volumes and snapshots; pods are played.
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationPhase, DiskStatus, Phase, RestorePoint};
+use odc_tests::apifault::{Action, Fault, Pattern};
+use odc_tests::storage::Storage;
+use serde_json::{Value, json};
+
+use super::fault_harness::FaultHarness;
+use super::fixture::{Fixture, NAMESPACE, wait_absent, wait_for, with_fixture};
+
+const NODES: [&str; 2] = ["node-1", "node-2"];
+
+/// The disks of ada and the operations on them.
+struct Disks<'a> {
+    fixture: &'a Fixture<'a>,
+    api: Api<Disk>,
+    operations: Api<DiskOperation>,
+    _storage: Storage,
+}
+
+impl<'a> Disks<'a> {
+    async fn start(fixture: &'a Fixture<'a>) -> anyhow::Result<Self> {
+        let client = &fixture.plane.client;
+        Ok(Self {
+            fixture,
+            api: Api::namespaced(client.clone(), NAMESPACE),
+            operations: Api::namespaced(client.clone(), NAMESPACE),
+            _storage: Storage::start(fixture.plane, &fixture.directory, &NODES).await?,
+        })
+    }
+
+    async fn create(&self, name: &str) -> anyhow::Result<()> {
+        let disk = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "Disk",
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"size": "32Mi"}});
+        self.api.create(&PostParams::default(), &serde_json::from_value(disk)?).await?;
+        Ok(())
+    }
+
+    /// Waits until the status of a disk meets a condition.
+    async fn wait(&self, name: &str, expected: &str, met: impl Fn(&DiskStatus) -> bool) -> anyhow::Result<DiskStatus> {
+        let met = |disk: Option<&Disk>| disk.and_then(|disk| disk.status.as_ref()).is_some_and(&met);
+        let disk = wait_for(&self.api, name, expected, met).await?;
+        disk.and_then(|disk| disk.status).context("the disk has no status")
+    }
+
+    /// Starts a server with the disk and hibernates it. Returns the restore point of the stop.
+    async fn use_once(&self, disk: &str) -> anyhow::Result<RestorePoint> {
+        let server = format!("{disk}-server");
+        self.fixture.create_running(&server, json!({"home": {"disk": disk}})).await?;
+        self.fixture.patch_spec(&server, json!({"desired": "Hibernated"})).await?;
+        self.fixture.wait_for_phase(&server, Phase::Hibernated).await?;
+        let status = self.wait(disk, "released with a verified point", is_released).await?;
+        status.points.first().cloned().context("the disk has no restore point")
+    }
+
+    async fn operate(&self, name: &str, disk: &str, action: &str, arguments: Value) -> anyhow::Result<DiskOperation> {
+        let operation = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "DiskOperation",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"disk": disk, "action": action, "arguments": arguments}});
+        self.operations.create(&PostParams::default(), &serde_json::from_value(operation)?).await?;
+        let finished = |operation: Option<&DiskOperation>| {
+            let phase = operation.and_then(|operation| operation.status.as_ref()?.phase);
+            phase.is_some_and(DiskOperationPhase::is_terminal)
+        };
+        wait_for(&self.operations, name, "finished", finished).await?.context("the operation was deleted")
+    }
+
+    /// Deletes a disk with its data.
+    async fn purge(&self, name: &str) -> anyhow::Result<()> {
+        let confirm = json!({"metadata": {"annotations": {"odc.dev/confirm-delete": name}}});
+        self.api.patch(name, &PatchParams::default(), &Patch::Merge(confirm)).await?;
+        self.api.delete(name, &DeleteParams::default()).await?;
+        wait_absent(&self.api, name).await
+    }
+}
+
+fn is_released(status: &DiskStatus) -> bool {
+    status.holder.is_none() && status.points.first().is_some_and(|point| point.ready)
+}
+
+fn phase(operation: &DiskOperation) -> Option<DiskOperationPhase> {
+    operation.status.as_ref()?.phase
+}
+
+#[tokio::test]
+#[ignore = "requires root"]
+async fn disk_is_retained_snapshotted_rolled_back_and_deleted() -> anyhow::Result<()> {
+    with_fixture(async |fixture| {
+        let disks = Disks::start(fixture).await?;
+        let _operator = fixture.start_operator().await?;
+        fixture.wait_user_ready("ada").await?;
+        disks.create("home").await?;
+        let point = disks.use_once("home").await?;
+        let claim = disks.api.get("home").await?.status.and_then(|status| status.claim).context("no claim")?;
+        let volumes: Api<PersistentVolume> = Api::all(fixture.plane.client.clone());
+        for volume in volumes.list(&ListParams::default()).await? {
+            let policy = volume.spec.and_then(|spec| spec.persistent_volume_reclaim_policy);
+            assert_eq!(policy.as_deref(), Some("Retain"));
+        }
+
+        let back = disks.operate("back", "home", "Rollback", json!({"point": point.name})).await?;
+        assert_eq!(phase(&back), Some(DiskOperationPhase::Succeeded), "{back:#?}");
+        let rolled_back =
+            disks.wait("home", "on another claim", |status| status.claim.as_ref() != Some(&claim)).await?;
+        assert_eq!(rolled_back.retired_claims.len(), 1);
+        let copy = disks.operate("copy", "home", "Clone", json!({"name": "copy"})).await?;
+        assert_eq!(phase(&copy), Some(DiskOperationPhase::Succeeded), "{copy:#?}");
+        let missing = disks.operate("missing", "home", "Rollback", json!({"point": "nothing"})).await?;
+        assert_eq!(phase(&missing), Some(DiskOperationPhase::Failed));
+
+        let error = disks.api.delete("home", &DeleteParams::default()).await.unwrap_err().to_string();
+        assert!(error.contains("odc.dev/confirm-delete: home"), "{error}");
+        fixture.servers.delete("home-server", &DeleteParams::default()).await?;
+        for name in ["copy", "home"] {
+            disks.purge(name).await?;
+        }
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(fixture.plane.client.clone(), NAMESPACE);
+        wait_absent(&claims, claim.as_str()).await?;
+        odc_tests::wait::until("all volumes deleted", super::fixture::TIMEOUT, async || {
+            let left: Vec<String> =
+                volumes.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
+            anyhow::ensure!(left.is_empty(), "{left:?}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+/// The operator is killed after each of its writes in turn, from the creation of the server to the release of the disk and
+/// a rollback. The disk always has its claim and a verified point at the end.
+#[tokio::test]
+#[ignore = "requires root"]
+async fn disk_converges_after_every_crash_point() -> anyhow::Result<()> {
+    with_fixture(async |fixture| {
+        let disks = Disks::start(fixture).await?;
+        let mut harness = FaultHarness::start(fixture).await?;
+        let run = async |harness: &mut FaultHarness<'_>, name: &str, crash: Option<u64>| -> anyhow::Result<usize> {
+            let since = harness.proxy.trace().len();
+            let before = harness.proxy.fired();
+            if let Some(write) = crash {
+                let pattern = Pattern::default().with_name_prefix(name);
+                harness.proxy.add(Fault::write(write).matching(pattern).after(Action::Kill));
+            }
+            disks.create(name).await?;
+            let life = async {
+                let point = disks.use_once(name).await?;
+                let back = disks.operate(name, name, "Rollback", json!({"point": point.name})).await?;
+                anyhow::ensure!(phase(&back) == Some(DiskOperationPhase::Succeeded), "{back:#?}");
+                disks.wait(name, "rolled back", |status| status.retired_claims.len() == 1 && is_released(status)).await
+            };
+            tokio::pin!(life);
+            let done = tokio::select! {
+                done = &mut life => Some(done?),
+                status = harness.operator.child.wait(), if crash.is_some() => {
+                    anyhow::ensure!(!status?.success(), "the operator was not killed");
+                    None
+                }
+            };
+            if done.is_none() {
+                harness.spawn_next().await?;
+                harness.operator.wait_ready().await?;
+                life.await?;
+            }
+            anyhow::ensure!(crash.is_none() || harness.proxy.fired() > before || done.is_some(), "no crash");
+            Ok(harness.writes(name, since).len())
+        };
+        let writes = run(&mut harness, "ref", None).await.with_context(|| harness.operator.log_tail())?;
+        anyhow::ensure!(writes >= 12, "the life of a disk took {writes} writes");
+        for write in 1..=writes {
+            let name = format!("crash-{write:02}");
+            run(&mut harness, &name, Some(write as u64))
+                .await
+                .with_context(|| format!("killed after write {write} of {writes}: {}", harness.operator.log_tail()))?;
+            fixture.servers.delete(&format!("{name}-server"), &DeleteParams::default()).await?;
+        }
+        Ok(())
+    })
+    .await
+}
