@@ -25,7 +25,7 @@ const SIDECARS: [&str; 4] = ["csi-provisioner", "csi-snapshotter", "csi-resizer"
 /// The running driver and sidecars. Dropping it stops them and unmounts the pool. Requires root.
 pub struct Storage {
     processes: Vec<Child>,
-    pool: PathBuf,
+    directory: PathBuf,
 }
 
 impl Storage {
@@ -38,12 +38,17 @@ impl Storage {
         for node in nodes {
             let labels = json!({"metadata": {"labels": {"csi.odc.dev/pool": POOL}}});
             all.patch(node, &PatchParams::default(), &Patch::Merge(labels)).await?;
+            // As the kubelet reports it.
+            let driver = json!({"name": "csi.odc.dev", "nodeID": node, "topologyKeys": ["csi.odc.dev/pool"]});
+            let registered = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": node},
+                "spec": {"drivers": [driver]}});
+            manifests::apply(&plane.client, &registered).await?;
         }
-        let mut storage = Self { processes: vec![], pool: directory.join("pool") };
+        let mut storage = Self { processes: vec![], directory: directory.to_owned() };
         let socket = directory.join("csi.sock");
         let mut driver = Command::new(executable("odc-csi")?);
         driver.args(["--node", "node-1", "--pool-id", POOL, "--pool-size", "1Gi"]);
-        driver.arg("--endpoint").arg(&socket).arg("--pool").arg(&storage.pool);
+        driver.arg("--endpoint").arg(&socket).arg("--pool").arg(storage.pool());
         driver.arg("--pool-file").arg(directory.join("pool.img"));
         storage.spawn(&mut driver, directory, "odc-csi")?;
         wait::until("socket of the CSI driver", TIMEOUT, async || {
@@ -63,6 +68,19 @@ impl Storage {
         Ok(storage)
     }
 
+    /// Returns the last lines of all logs.
+    pub fn log_tail(&self) -> String {
+        let tail = |name: &&str| {
+            let text = fs::read_to_string(self.directory.join(format!("{name}.log"))).unwrap_or_default();
+            format!("--- {name}\n{}", odc_local::artifact::tail(&text, 8))
+        };
+        std::iter::once(&"odc-csi").chain(&SIDECARS).map(tail).collect::<Vec<_>>().join("\n")
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.directory.join("pool")
+    }
+
     fn spawn(&mut self, command: &mut Command, directory: &Path, name: &str) -> anyhow::Result<()> {
         let log = File::create(directory.join(format!("{name}.log")))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -79,7 +97,7 @@ impl Drop for Storage {
             let _: std::io::Result<std::process::ExitStatus> = process.wait();
         }
         // Fails if the driver did not mount it.
-        let _: rustix::io::Result<()> = rustix::mount::unmount(&self.pool, rustix::mount::UnmountFlags::DETACH);
+        let _: rustix::io::Result<()> = rustix::mount::unmount(self.pool(), rustix::mount::UnmountFlags::DETACH);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `DiskOperation`: one operation on a disk.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::core::{ListMerge, Reason, Rule};
+use kube::core::{Reason, Rule};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! CRDs on a real API server: it accepts them, and validates every case as our own checks do.
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use odc_api::fixtures::case::{Case, cases};
@@ -52,6 +52,10 @@ async fn validation_error(client: &Client, case: &Case) -> anyhow::Result<Option
     let mut error = rejection(api.replace(&name, &dry_run, &new).await)?;
     if error.is_none() && case.object.get("status") != old.get("status") {
         error = rejection(api.replace_status(&name, &dry_run, &new).await)?;
+    }
+    if case.object["kind"] == "Disk" {
+        let confirm = json!({"metadata": {"annotations": {"odc.dev/confirm-delete": name}}});
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(confirm)).await?;
     }
     api.delete(&name, &DeleteParams::default()).await?;
     Ok(error)

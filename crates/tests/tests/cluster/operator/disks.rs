@@ -19,7 +19,7 @@ struct Disks<'a> {
     fixture: &'a Fixture<'a>,
     api: Api<Disk>,
     operations: Api<DiskOperation>,
-    _storage: Storage,
+    storage: Storage,
 }
 
 impl<'a> Disks<'a> {
@@ -29,7 +29,7 @@ impl<'a> Disks<'a> {
             fixture,
             api: Api::namespaced(client.clone(), NAMESPACE),
             operations: Api::namespaced(client.clone(), NAMESPACE),
-            _storage: Storage::start(fixture.plane, &fixture.directory, &NODES).await?,
+            storage: Storage::start(fixture.plane, &fixture.directory, &NODES).await?,
         })
     }
 
@@ -43,14 +43,15 @@ impl<'a> Disks<'a> {
     /// Waits until the status of a disk meets a condition.
     async fn wait(&self, name: &str, expected: &str, met: impl Fn(&DiskStatus) -> bool) -> anyhow::Result<DiskStatus> {
         let met = |disk: Option<&Disk>| disk.and_then(|disk| disk.status.as_ref()).is_some_and(&met);
-        let disk = wait_for(&self.api, name, expected, met).await?;
+        let disk = wait_for(&self.api, name, expected, met).await.with_context(|| self.storage.log_tail())?;
         disk.and_then(|disk| disk.status).context("the disk has no status")
     }
 
     /// Starts a server with the disk and hibernates it. Returns the restore point of the stop.
     async fn use_once(&self, disk: &str) -> anyhow::Result<RestorePoint> {
         let server = format!("{disk}-server");
-        self.fixture.create_running(&server, json!({"home": {"disk": disk}})).await?;
+        let created = self.fixture.create_running(&server, json!({"home": {"disk": disk}})).await;
+        created.with_context(|| self.storage.log_tail())?;
         self.fixture.patch_spec(&server, json!({"desired": "Hibernated"})).await?;
         self.fixture.wait_for_phase(&server, Phase::Hibernated).await?;
         let status = self.wait(disk, "released with a verified point", is_released).await?;

@@ -11,7 +11,7 @@ use odc_tests::operator::Operator;
 use odc_tests::{manifests, wait};
 use serde_json::{Value, json};
 
-use super::super::fixture::{NAMESPACE, TIMEOUT, flavor, user, wait_absent, wait_for, with_fixture};
+use super::super::fixture::{NAMESPACE, TIMEOUT, flavor, user, wait_for, with_fixture};
 use super::{NAMESPACE_OBJECTS, RBAC, managed_fields, objects, reason_and_message, wait_user_reason};
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn new_user_gets_a_namespace_with_limits_and_permissions() -> anyhow::Resu
                 "ResourceQuota",
                 "odc",
                 "/spec/hard",
-                json!({"requests.cpu": "4", "requests.memory": "8Gi", "requests.storage": "1Ti", "requests.nvidia.com/gpu": "2"}),
+                json!({"requests.cpu": "4", "requests.memory": "8Gi", "requests.storage": "3Ti", "requests.nvidia.com/gpu": "2", "count/disks.odc.dev": "50", "count/diskoperations.odc.dev": "200"}),
             ),
             (
                 "LimitRange",
@@ -308,9 +308,13 @@ async fn resource_quota_follows_the_user_and_the_flavors() -> anyhow::Result<()>
         let client = &fixture.plane.client;
         let users: Api<DevServerUser> = Api::all(client.clone());
         let quotas = objects(client, "v1", "ResourceQuota", Some(NAMESPACE));
-        assert!(quotas.get_opt("odc").await?.is_none(), "a user without limits has no ResourceQuota");
-        let wait_limits = |hard: Value| {
+        // Always limited.
+        let counts = json!({"count/disks.odc.dev": "50", "count/diskoperations.odc.dev": "200"});
+        let wait_limits = |mut hard: Value| {
             let quotas = quotas.clone();
+            if let (Some(hard), Some(counts)) = (hard.as_object_mut(), counts.as_object()) {
+                hard.extend(counts.clone());
+            }
             async move {
                 wait_for(&quotas, "odc", &hard.to_string(), |quota| {
                     quota.is_some_and(|quota| quota.data["spec"]["hard"] == hard)
@@ -322,6 +326,7 @@ async fn resource_quota_follows_the_user_and_the_flavors() -> anyhow::Result<()>
             let patch = json!({"spec": {"quota": quota}});
             users.patch("ada", &PatchParams::default(), &Patch::Merge(&patch)).await
         };
+        wait_limits(json!({})).await?;
         set_quota(json!({"cpu": "2", "devices": 1})).await?;
         wait_limits(json!({"requests.cpu": "2", "requests.nvidia.com/gpu": "1"})).await?;
         set_quota(json!({"cpu": "2500m"})).await?;
@@ -335,7 +340,7 @@ async fn resource_quota_follows_the_user_and_the_flavors() -> anyhow::Result<()>
         manifests::apply(client, &other).await?;
         wait_limits(json!({"requests.nvidia.com/gpu": "1", "requests.nvidia.com/mig-1g.10gb": "1"})).await?;
         set_quota(json!({"devices": null})).await?;
-        wait_absent(&quotas, "odc").await
+        wait_limits(json!({})).await.map(drop)
     })
     .await
 }
