@@ -1,0 +1,285 @@
+//! The JSON of disks, restore points and operations.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+use odc_api::v1alpha1::condition::{self, Type};
+use odc_api::v1alpha1::{Disk, DiskDiff, DiskOperation, DiskOperationResult, RestorePoint};
+use serde::Serialize;
+
+use super::Condition;
+use crate::model::disk;
+
+/// The schema of `devctl disk list`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskJson {
+    pub name: String,
+    pub display_name: Option<String>,
+    pub phase: String,
+    /// The reason and message of the condition Ready.
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub size: String,
+    pub storage_class: Option<String>,
+    pub claim: Option<String>,
+    /// The server that uses the disk.
+    pub server: Option<String>,
+    pub location: Option<String>,
+    pub deleted: bool,
+    pub point_count: usize,
+    pub created_at: Option<Timestamp>,
+    pub last_used: Option<Timestamp>,
+}
+
+/// The schema of `devctl disk show`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskDetailJson {
+    #[serde(flatten)]
+    pub disk: DiskJson,
+    pub conditions: Vec<Condition>,
+    pub points: Vec<PointJson>,
+    pub operations: Vec<OperationJson>,
+}
+
+/// The schema of `devctl disk points`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PointJson {
+    pub name: String,
+    pub at: Option<Timestamp>,
+    pub reason: String,
+    pub consistency: String,
+    pub size: Option<String>,
+    /// Whether data can be restored from it.
+    pub ready: bool,
+    pub note: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OperationJson {
+    pub name: String,
+    pub disk: String,
+    pub action: String,
+    pub phase: Option<String>,
+    /// The message of the condition Complete.
+    pub message: Option<String>,
+    /// The restore point of the request.
+    pub point: Option<String>,
+    pub note: Option<String>,
+    pub created_at: Option<Timestamp>,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub result: ResultJson,
+}
+
+/// What an operation created.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResultJson {
+    pub point: Option<String>,
+    pub disk: Option<String>,
+    pub pod: Option<String>,
+}
+
+/// The schema of `devctl disk diff`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiffJson {
+    pub added: u64,
+    pub removed: u64,
+    pub modified: u64,
+    /// Whether more paths differ than `paths` contains.
+    pub truncated: bool,
+    pub paths: Vec<ChangeJson>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeJson {
+    pub change: Change,
+    pub path: String,
+}
+
+/// How a path differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Change {
+    Added,
+    Removed,
+    Modified,
+    /// A change of a newer version.
+    Other,
+}
+
+impl Change {
+    /// Returns the letter, as in `git diff --name-status`.
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Added => 'A',
+            Self::Removed => 'D',
+            Self::Modified => 'M',
+            Self::Other => '?',
+        }
+    }
+}
+
+impl ChangeJson {
+    /// Parses `A path`, `D path` or `M path`.
+    fn parse(text: &str) -> Self {
+        let (letter, path) = text.split_once(' ').unwrap_or(("", text));
+        let change = match letter {
+            "A" => Change::Added,
+            "D" => Change::Removed,
+            "M" => Change::Modified,
+            _ => Change::Other,
+        };
+        Self { change, path: path.to_owned() }
+    }
+}
+
+impl From<&DiskDiff> for DiffJson {
+    fn from(diff: &DiskDiff) -> Self {
+        let DiskDiff { added, removed, modified, paths, truncated } = diff;
+        Self {
+            added: *added,
+            removed: *removed,
+            modified: *modified,
+            truncated: *truncated,
+            paths: paths.iter().map(|path| ChangeJson::parse(path)).collect(),
+        }
+    }
+}
+
+fn timestamp(time: Option<&Time>) -> Option<Timestamp> {
+    time.map(|time| time.0)
+}
+
+impl From<&Disk> for DiskJson {
+    fn from(disk: &Disk) -> Self {
+        let (spec, status) = (&disk.spec, disk.status.as_ref());
+        let ready = disk::find_condition(disk, Type::Ready);
+        Self {
+            name: disk.name_any(),
+            display_name: disk::display_name(disk).map(str::to_owned),
+            phase: disk::phase(disk).as_str().to_owned(),
+            reason: ready.map(|ready| ready.reason.as_str().to_owned()),
+            message: ready.map(|ready| ready.message.to_string()).filter(|message| !message.is_empty()),
+            size: spec.size.to_string(),
+            storage_class: spec.storage_class.as_ref().map(ToString::to_string),
+            claim: status.and_then(|status| status.claim.as_ref()).map(ToString::to_string),
+            server: status.and_then(|status| status.holder.as_ref()).map(|holder| holder.server.to_string()),
+            location: status.and_then(|status| status.location.as_ref()).map(ToString::to_string),
+            deleted: spec.deleted,
+            point_count: disk::points(disk).len(),
+            created_at: timestamp(disk.metadata.creation_timestamp.as_ref()),
+            last_used: timestamp(status.and_then(|status| status.last_used.as_ref())),
+        }
+    }
+}
+
+impl DiskDetailJson {
+    pub fn new(disk: &Disk, operations: &[DiskOperation]) -> Self {
+        let conditions = disk.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let condition = |condition: &condition::Condition| Condition {
+            kind: condition.kind.as_str().to_owned(),
+            status: condition.status.as_str().to_owned(),
+            reason: condition.reason.as_str().to_owned(),
+            message: condition.message.to_string(),
+            since: Some(condition.last_transition_time.0),
+        };
+        Self {
+            disk: disk.into(),
+            conditions: conditions.iter().map(condition).collect(),
+            points: disk::points(disk).iter().map(PointJson::from).collect(),
+            operations: operations.iter().map(OperationJson::from).collect(),
+        }
+    }
+}
+
+impl From<&RestorePoint> for PointJson {
+    fn from(point: &RestorePoint) -> Self {
+        let RestorePoint { name, at, reason, size, ready, consistency, note } = point;
+        Self {
+            name: name.to_string(),
+            at: timestamp(at.as_ref()),
+            reason: reason.as_str().to_owned(),
+            consistency: consistency.as_str().to_owned(),
+            size: size.map(|size| size.to_string()),
+            ready: *ready,
+            note: note.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl From<&DiskOperation> for OperationJson {
+    fn from(operation: &DiskOperation) -> Self {
+        let (spec, status) = (&operation.spec, operation.status.clone().unwrap_or_default());
+        let complete = condition::find(&status.conditions, Type::Complete);
+        Self {
+            name: operation.name_any(),
+            disk: spec.disk.to_string(),
+            action: format!("{:?}", spec.action),
+            phase: status.phase.map(|phase| phase.as_str().to_owned()),
+            message: complete.map(|complete| complete.message.to_string()).filter(|message| !message.is_empty()),
+            point: spec.point().map(ToString::to_string),
+            note: spec.note.as_ref().map(ToString::to_string),
+            created_at: timestamp(operation.metadata.creation_timestamp.as_ref()),
+            started_at: timestamp(status.started_at.as_ref()),
+            finished_at: timestamp(status.finished_at.as_ref()),
+            result: status.result.as_ref().map(ResultJson::from).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<&DiskOperationResult> for ResultJson {
+    fn from(result: &DiskOperationResult) -> Self {
+        Self {
+            point: result.point.as_ref().map(ToString::to_string),
+            disk: result.disk.as_ref().map(ToString::to_string),
+            pod: result.pod.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_fields_of_a_new_disk_are_present() {
+        let value = serde_json::to_value(DiskJson::from(&Disk::test())).unwrap();
+        assert_eq!(
+            value,
+            json!({"name": "disk-home", "displayName": null, "phase": "Pending", "reason": null, "message": null,
+                "size": "50Gi", "storageClass": null, "claim": null, "server": null, "location": null,
+                "deleted": false, "pointCount": 0, "createdAt": null, "lastUsed": null})
+        );
+    }
+
+    #[test]
+    fn point_has_name_and_time() {
+        let point = json!({"name": "home-1", "at": "2026-01-01T00:00:00Z", "reason": "OnDemand",
+            "consistency": "CrashConsistent", "ready": true, "note": "before the upgrade"});
+        let point: RestorePoint = serde_json::from_value(point).unwrap();
+        assert_eq!(
+            serde_json::to_value(PointJson::from(&point)).unwrap(),
+            json!({"name": "home-1", "at": "2026-01-01T00:00:00Z", "reason": "OnDemand",
+                "consistency": "CrashConsistent", "size": null, "ready": true, "note": "before the upgrade"})
+        );
+    }
+
+    #[test]
+    fn change_and_path_are_separated() {
+        let change = |text: &str| {
+            let ChangeJson { change, path } = ChangeJson::parse(text);
+            (change, path)
+        };
+        assert_eq!(change("A src/new file.rs"), (Change::Added, "src/new file.rs".to_owned()));
+        assert_eq!(change("D old"), (Change::Removed, "old".to_owned()));
+        assert_eq!(change("R moved"), (Change::Other, "moved".to_owned()));
+    }
+}
