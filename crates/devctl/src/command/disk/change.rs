@@ -50,7 +50,7 @@ pub async fn resize(ctx: &ClusterContext, args: &DiskArg, size: Quantity) -> Res
         return print(ctx, &disk);
     }
     let resized = ctx.client.patch_disk(&name, json!({"spec": {"size": size}}), false).await?;
-    ctx.ui.info(format!("Resized disk {name} from {old} to {size}. The volume grows within a minute."));
+    ctx.ui.info(format!("Resized disk {name} from {old} to {size}. The volume grows while a server uses it."));
     print(ctx, &resized)
 }
 
