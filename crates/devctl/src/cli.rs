@@ -188,12 +188,17 @@ mod tests {
             "config set-cluster work --from k --in dev-ada",
             "config ssh-include enable",
             "create --idle-action end",
+            "create --no-persist",
+            "disks list",
         ] {
             let parsed = command().try_get_matches_from(["devctl"].into_iter().chain(line.split(' ')));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
         }
         for (name, hidden) in [
-            ("create", &["--hours", "--dockerimage", "--gpu-type", "--count", "--key ", "--ttl", "--time "][..]),
+            (
+                "create",
+                &["--hours", "--dockerimage", "--gpu-type", "--count", "--key ", "--ttl", "--time ", "--no-persist"][..],
+            ),
             ("extend", &["--hours", "--time"]),
         ] {
             let mut command = command();

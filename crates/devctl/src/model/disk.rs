@@ -5,7 +5,7 @@ use odc_api::name::DiskName;
 use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::condition::{self, Condition, Type};
 use odc_api::v1alpha1::{
-    Disk, DiskHolder, DiskPhase, DiskRetention, DiskSchedule, DiskSource, DiskSpec, Phase, RestorePoint,
+    Disk, DiskAction, DiskHolder, DiskPhase, DiskRetention, DiskSchedule, DiskSource, DiskSpec, Phase, RestorePoint,
 };
 
 use crate::error::{Error, Result};
@@ -86,6 +86,19 @@ pub fn find_point<'a>(disk: &'a Disk, typed: &str) -> Result<&'a RestorePoint> {
         };
         Error::not_found(format!("disk {name} has no restore point {typed}")).with_hint(hint)
     })
+}
+
+/// Returns the action as in the API.
+pub const fn action_str(action: DiskAction) -> &'static str {
+    match action {
+        DiskAction::Snapshot => "Snapshot",
+        DiskAction::Rollback => "Rollback",
+        DiskAction::Clone => "Clone",
+        DiskAction::Restore => "Restore",
+        DiskAction::Browse => "Browse",
+        DiskAction::Diff => "Diff",
+        DiskAction::Unlock => "Unlock",
+    }
 }
 
 pub fn phase(disk: &Disk) -> DiskPhase {

@@ -14,6 +14,7 @@ use crate::client::WatchEvent;
 use crate::clock;
 use crate::context::ClusterContext;
 use crate::error::{Error, Result};
+use crate::model::disk;
 use crate::signals::Signals;
 
 /// What to wait for.
@@ -107,7 +108,7 @@ fn message(operation: &DiskOperation) -> &str {
 }
 
 fn action(operation: &DiskOperation) -> String {
-    format!("{:?}", operation.spec.action).to_lowercase()
+    disk::action_str(operation.spec.action).to_lowercase()
 }
 
 fn failed(operation: &DiskOperation) -> Error {

@@ -64,7 +64,8 @@ impl Disks for KubeClient {
     async fn create_operation(&self, spec: &DiskOperationSpec) -> Result<DiskOperation> {
         let mut operation = DiskOperation::new("", spec.clone());
         operation.metadata.name = None;
-        operation.metadata.generate_name = Some(format!("{}-", spec.disk));
+        let action = disk::action_str(spec.action).to_lowercase();
+        operation.metadata.generate_name = Some(format!("{}-{action}-", spec.disk));
         let created = self.own_api::<DiskOperation>().create(&Self::post_params(false), &operation).await;
         created.map_err(|error| self.collection_error(error))
     }

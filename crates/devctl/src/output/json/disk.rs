@@ -220,7 +220,7 @@ impl From<&DiskOperation> for OperationJson {
         Self {
             name: operation.name_any(),
             disk: spec.disk.to_string(),
-            action: format!("{:?}", spec.action),
+            action: disk::action_str(spec.action).to_owned(),
             phase: status.phase.map(|phase| phase.as_str().to_owned()),
             message: complete.map(|complete| complete.message.to_string()).filter(|message| !message.is_empty()),
             point: spec.point().map(ToString::to_string),

@@ -113,7 +113,7 @@ async fn no_wait_prints_the_operation_and_timeout_leaves_it_running() -> anyhow:
         fixture.create_home().await?;
         let name = fixture.ada(&["disk", "snapshot", "home", "--no-wait"]).await?.success()?;
         let operation = fixture.operations().get(name.trim()).await?;
-        assert!(name.starts_with("home-") && operation.spec.action == DiskAction::Snapshot, "{name}");
+        assert!(name.starts_with("home-snapshot-") && operation.spec.action == DiskAction::Snapshot, "{name}");
         let shown = fixture.ada(&["disk", "show", "home"]).await?.success()?;
         assert!(shown.contains(&format!("Snapshot Pending, 0s ago ({})", name.trim())), "{shown}");
 
@@ -194,7 +194,7 @@ async fn browse_connects_to_the_pod_with_its_host_key() -> anyhow::Result<()> {
         assert!(arguments.ends_with("-- home-browse-1.browse.disk.odc\n"), "{arguments}");
         let all = fixture.operations().list(&ListParams::default()).await?;
         assert_eq!(all.iter().map(|one| one.spec.action).collect::<Vec<_>>(), [DiskAction::Browse]);
-        assert!(all.iter().all(|one| one.name_any().starts_with("home-")));
+        assert!(all.iter().all(|one| one.name_any().starts_with("home-browse-")));
         Ok(())
     })
     .await
