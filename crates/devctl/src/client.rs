@@ -166,6 +166,8 @@ pub trait Disks: Send + Sync {
     async fn delete_disk(&self, name: &str, uid: &str) -> Result<()>;
     /// Creates an operation with a generated name.
     async fn create_operation(&self, spec: &DiskOperationSpec) -> Result<DiskOperation>;
+    /// Deletes the operation with this UID, which ends it. Succeeds if it no longer exists.
+    async fn delete_operation(&self, name: &str, uid: &str) -> Result<()>;
     /// Returns the operations on a disk.
     async fn operations(&self, disk: &str) -> Result<Vec<DiskOperation>>;
     /// Watches one operation. The stream does not end.

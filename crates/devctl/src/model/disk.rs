@@ -54,7 +54,7 @@ pub fn not_found(typed: &str, nearest: Option<&str>) -> Error {
 pub fn parse_name(typed: &str) -> Result<DiskName> {
     typed.parse().map_err(|_| {
         Error::usage(format!("invalid disk name {typed:?}")).with_hint(format!(
-            "use at most {} lowercase letters, digits and '-'; `devctl disk rename` sets a display name",
+            "use at most {} lowercase letters, digits and '-'; set a display name with `devctl disk rename`",
             DiskName::MAX_LENGTH
         ))
     })

@@ -28,7 +28,7 @@ impl KubeClient {
 
 fn unsupported(context: &str) -> Error {
     Error::not_found(format!("disks are not installed on context {context}"))
-        .with_hint("ask your administrator to update ODC; `devctl create --ephemeral` needs no disk")
+        .with_hint("ask your administrator to update ODC, or pass `--ephemeral` to create a server without a disk")
 }
 
 #[async_trait]
@@ -68,6 +68,10 @@ impl Disks for KubeClient {
         operation.metadata.generate_name = Some(format!("{}-{action}-", spec.disk));
         let created = self.own_api::<DiskOperation>().create(&Self::post_params(false), &operation).await;
         created.map_err(|error| self.collection_error(error))
+    }
+
+    async fn delete_operation(&self, name: &str, uid: &str) -> Result<()> {
+        self.delete_own::<DiskOperation>(name, uid, false).await
     }
 
     async fn operations(&self, disk: &str) -> Result<Vec<DiskOperation>> {

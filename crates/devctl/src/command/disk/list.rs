@@ -17,7 +17,7 @@ use crate::output::{Cell, Column, Table};
 pub async fn disks(ctx: &ClusterContext) -> Result<()> {
     let disks = ctx.client.disks().await?;
     if disks.is_empty() && !ctx.out.structured() {
-        ctx.ui.info("No disks found. `devctl create` creates one for your home; `devctl disk create` creates others.");
+        ctx.ui.info("No disks found. Run `devctl create` to create a server with one, or `devctl disk create NAME`.");
         return Ok(());
     }
     let rows: Vec<DiskJson> = disks.iter().map(DiskJson::from).collect();

@@ -4,13 +4,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use odc_api::v1alpha1::{Desired, DiskAction};
 use odc_tests::wait;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::super::fixture::with_fixture;
+use super::super::fixture::{read, with_fixture};
 use super::TIMEOUT;
 
 fn succeeded(result: &Value) -> Value {
@@ -178,23 +178,33 @@ async fn browse_connects_to_the_pod_with_its_host_key() -> anyhow::Result<()> {
             let output = Command::from(command).stdin(Stdio::null()).kill_on_drop(true).output().await?;
             Ok::<_, anyhow::Error>((String::from_utf8(output.stdout)?, output.status.code()))
         };
-        let result = json!({"pod": "home-browse-1", "hostKey": odc_api::fixtures::KEY});
+        let result = json!({"pod": "home-pod", "hostKey": odc_api::fixtures::KEY});
         let running = json!({"phase": "Running", "result": result});
+        let words = ["--keep", "--", "cat", "notes"];
         let (output, spec) =
-            tokio::join!(browse(&["--", "cat", "notes"]), fixture.finish_operation(DiskAction::Browse, running));
+            tokio::join!(browse(&words), fixture.finish_operation(DiskAction::Browse, running.clone()));
         assert_eq!(spec?.point().map(ToString::to_string).as_deref(), Some("home-1"));
         let (arguments, code) = output?;
         assert_eq!(code, Some(7), "the exit status of ssh: {arguments}");
-        assert!(arguments.ends_with("-l ada -- home-browse-1.browse.disk.odc cat notes\n"), "{arguments}");
-        let hosts = std::fs::read_to_string(fixture.machine.home("ada").join(".ssh/odc/known_hosts"))?;
-        assert!(hosts.starts_with("home-browse-1.browse.disk.odc ssh-ed25519 "), "{hosts}");
+        assert!(arguments.ends_with("-l ada -- home-pod.browse.disk.odc cat notes\n"), "{arguments}");
+        let hosts = fixture.machine.home("ada").join(".ssh/odc/known_hosts");
+        assert!(read(&hosts)?.starts_with("home-pod.browse.disk.odc ssh-ed25519 "));
 
-        // The open restore point is used again.
+        // The open restore point is used again, and is not closed.
         let (arguments, _) = browse(&[]).await?;
-        assert!(arguments.ends_with("-- home-browse-1.browse.disk.odc\n"), "{arguments}");
+        assert!(arguments.ends_with("-- home-pod.browse.disk.odc\n"), "{arguments}");
         let all = fixture.operations().list(&ListParams::default()).await?;
-        assert_eq!(all.iter().map(|one| one.spec.action).collect::<Vec<_>>(), [DiskAction::Browse]);
-        assert!(all.iter().all(|one| one.name_any().starts_with("home-browse-")));
+        let [open] = all.items.as_slice() else { anyhow::bail!("{all:?}") };
+        assert!(open.name_any().starts_with("home-browse-"));
+
+        // A restore point is closed after the session by default.
+        fixture.operations().delete(&open.name_any(), &DeleteParams::default()).await?;
+        let (output, spec) =
+            tokio::join!(browse(&["--", "true"]), fixture.finish_operation(DiskAction::Browse, running));
+        spec?;
+        assert_eq!(output?.1, Some(7));
+        assert_eq!(fixture.operations().list(&ListParams::default()).await?.items.len(), 0);
+        assert_eq!(read(&hosts)?, "");
         Ok(())
     })
     .await
