@@ -48,7 +48,7 @@ impl fmt::Display for HomeOption {
     }
 }
 
-/// Returns all homes, the default disk first.
+/// Returns all homes: the default disk first, disks in use last.
 pub fn all(default: &str, default_size: Quantity, disks: &[Disk], servers: &[ServerSummary]) -> Vec<HomeOption> {
     let mut options: Vec<HomeOption> = usable(disks, servers).collect();
     let is_default = |option: &HomeOption| matches!(option, HomeOption::Disk { name, .. } if name == default);
@@ -62,6 +62,7 @@ pub fn all(default: &str, default_size: Quantity, disks: &[Disk], servers: &[Ser
         }
     }
     options.extend([HomeOption::NewDisk, HomeOption::Ephemeral]);
+    options.sort_by_key(|option| matches!(option, HomeOption::Disk { user: Some(_), .. }));
     options
 }
 
@@ -141,7 +142,10 @@ mod tests {
             ]
         );
         let existing = all("home", size, &[disk("data"), disk("home")], &[server_on_home()]);
-        assert_eq!(labels(&existing)[..2], ["disk home  20Gi, used by server box", "disk data  20Gi"]);
+        assert_eq!(labels(&existing)[0], "disk data  20Gi");
+        assert_eq!(labels(&existing)[3], "disk home  20Gi, used by server box");
+        let free = all("home", size, &[disk("data"), disk("home")], &[]);
+        assert_eq!(labels(&free)[..2], ["disk home  20Gi", "disk data  20Gi"]);
         let mut deleted = disk("home");
         deleted.spec.deleted = true;
         assert_eq!(labels(&all("home", size, &[deleted], &[]))[0], "create a new disk");
