@@ -50,7 +50,7 @@ pub fn select(request: &RequestArgs, defaults: &CreateDefaults, purpose: Purpose
         (Some(name), _, _) => disk_home(&name),
         (None, Some(claim), _) => Ok(api::Home::Claim(claim.clone())),
         (None, None, Some(size)) => Ok(sized(Some(size))),
-        (None, None, None) if purpose == Purpose::Job || (nodes > 1 && defaults.disk.is_none()) => Ok(sized(None)),
+        (None, None, None) if purpose == Purpose::Job || nodes > 1 => Ok(sized(None)),
         (None, None, None) => disk_home(&default_name(defaults)?),
     }
 }

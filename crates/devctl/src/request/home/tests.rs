@@ -24,6 +24,9 @@ fn default_is_the_disk_home_except_for_jobs_and_several_nodes() {
     assert_eq!(home(Purpose::Development, 1), serde_json::json!({"disk": "home"}));
     assert_eq!(home(Purpose::Development, 2), serde_json::json!({"ephemeral": "10Gi"}));
     assert_eq!(home(Purpose::Job, 1), serde_json::json!({"ephemeral": "10Gi"}));
+    let work = CreateDefaults { disk: Some("work".parse().unwrap()), ..CreateDefaults::default() };
+    let gang = select_home(HomeArgs::default(), &work, Purpose::Development, 2);
+    assert_eq!(gang, serde_json::json!({"ephemeral": "10Gi"}));
 }
 
 #[test]
