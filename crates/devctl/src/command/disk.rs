@@ -9,6 +9,7 @@ mod list;
 mod operation;
 mod rollback;
 mod show;
+mod stop;
 
 use clap::{Args, Subcommand};
 use odc_api::duration::Duration;

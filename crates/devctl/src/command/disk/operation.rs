@@ -5,6 +5,7 @@ use kube::ResourceExt as _;
 use odc_api::text::Text;
 use odc_api::v1alpha1::{Disk, DiskAction, DiskArguments, DiskOperation, DiskOperationSpec};
 
+use super::stop::{self, StopArg};
 use super::{DiskArg, OperationArgs, PointArg, resolve};
 use crate::cli::Format;
 use crate::context::ClusterContext;
@@ -52,6 +53,8 @@ pub struct RestoreArgs {
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<String>,
     #[command(flatten)]
+    pub stop: StopArg,
+    #[command(flatten)]
     pub wait: OperationArgs,
 }
 
@@ -96,15 +99,20 @@ pub async fn restore(ctx: &ClusterContext, args: RestoreArgs) -> Result<()> {
     let disk = resolve(ctx, &args.disk).await?;
     let point = disk::find_point(&disk, &args.point.point)?.name.clone();
     let paths = args.paths.iter().map(|path| relative_path(path)).collect::<Result<Vec<_>>>()?;
+    let server = args.stop.select_server(&disk, "copy files to")?;
+    if let Some(server) = &server {
+        stop::hibernate(ctx, server).await?;
+    }
     let arguments = DiskArguments { point: Some(point.clone()), paths, ..DiskArguments::default() };
     let spec = spec(&disk, DiskAction::Restore, arguments)?;
     let Some(done) = run(ctx, &spec, &args.wait).await? else { return Ok(()) };
     let noun = if args.paths.len() == 1 { "path" } else { "paths" };
     ctx.ui.info(format!(
-        "Restored {} {noun} of disk {} from {point}.{}",
+        "Restored {} {noun} of disk {} from {point}.{}{}",
         args.paths.len(),
         spec.disk,
-        format_previous(&done)
+        format_previous(&done),
+        stop::format_wake(server.as_deref())
     ));
     print(ctx, &done, None)
 }

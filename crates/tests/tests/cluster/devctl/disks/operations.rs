@@ -136,6 +136,9 @@ async fn rollback_hibernates_the_server_only_with_stop() -> anyhow::Result<()> {
         assert_eq!((refused.code, refused.err.contains("--stop")), (Some(5), true), "{}", refused.err);
         assert_eq!(fixture.operations().list(&ListParams::default()).await?.items.len(), 0);
 
+        let refused = fixture.ada(&["disk", "restore", "home", "home-1", "notes"]).await?;
+        assert_eq!((refused.code, refused.err.contains("--stop")), (Some(5), true), "{}", refused.err);
+
         let servers = fixture.servers("ada");
         let operator = async {
             let stopped = wait::until("hibernation is requested", TIMEOUT, async || {
