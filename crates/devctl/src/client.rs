@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::{Kind, Result};
+use crate::model::disk::DiskSummary;
 use crate::model::server::ServerSummary;
 
 /// The cluster and namespace a command acts on.
@@ -155,13 +156,13 @@ pub trait Servers: Send + Sync {
 #[async_trait]
 pub trait Disks: Send + Sync {
     /// Returns all disks, sorted by name.
-    async fn disks(&self) -> Result<Vec<Disk>>;
+    async fn disks(&self) -> Result<Vec<DiskSummary>>;
     /// Returns the disk of this name, if it exists.
-    async fn disk(&self, name: &str) -> Result<Option<Disk>>;
+    async fn disk(&self, name: &str) -> Result<Option<DiskSummary>>;
     /// Fails with [`Kind::Conflict`](crate::error::Kind::Conflict) if the name is taken.
-    async fn create_disk(&self, disk: &Disk, dry_run: bool) -> Result<Disk>;
+    async fn create_disk(&self, disk: &Disk, dry_run: bool) -> Result<DiskSummary>;
     /// Applies a merge patch.
-    async fn patch_disk(&self, name: &str, patch: Value, dry_run: bool) -> Result<Disk>;
+    async fn patch_disk(&self, name: &str, patch: Value, dry_run: bool) -> Result<DiskSummary>;
     /// Deletes the object with this UID. Succeeds if it no longer exists.
     async fn delete_disk(&self, name: &str, uid: &str) -> Result<()>;
     /// Creates an operation with a generated name.

@@ -9,7 +9,6 @@ use ::kube::ResourceExt as _;
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::{PathCompleter, ValueCompleter as _};
 use futures_util::StreamExt as _;
-use odc_api::v1alpha1::RestorePoint;
 
 use crate::cli::Global;
 use crate::client::kube::{self, KubeClient};
@@ -66,9 +65,9 @@ pub fn point(typed: &OsStr) -> Vec<CompletionCandidate> {
             let display = model::disk::display_name(disk);
             words.iter().any(|word| *word == disk.name_any() || Some(word.as_str()) == display)
         });
-        let point = |point: &RestorePoint| {
+        let point = |point: &model::disk::Point| {
             let at = point.at.as_ref().map(|at| format!(" {}", at.0)).unwrap_or_default();
-            (point.name.to_string(), format!("{}{at}", point.reason))
+            (point.name.clone(), format!("{}{at}", point.reason))
         };
         Some(named.flat_map(|disk| model::disk::points(disk).iter().map(point)).collect())
     });

@@ -14,12 +14,11 @@ mod stop;
 use clap::{Args, Subcommand};
 use odc_api::duration::Duration;
 use odc_api::quantity::Quantity;
-use odc_api::v1alpha1::Disk;
 
 use crate::cli::Format;
 use crate::context::ClusterContext;
 use crate::error::Result;
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary};
 use crate::output::json::disk::DiskJson;
 
 #[derive(Args, Debug)]
@@ -122,14 +121,14 @@ pub async fn run(ctx: &ClusterContext, args: DiskArgs) -> Result<()> {
 }
 
 /// Returns the disk with this name or display name.
-async fn resolve(ctx: &ClusterContext, typed: &DiskArg) -> Result<Disk> {
+async fn resolve(ctx: &ClusterContext, typed: &DiskArg) -> Result<DiskSummary> {
     let disks = ctx.client.disks().await?;
     ctx.ui.trace_step("listing disks");
     disk::find(&typed.disk, &disks).cloned()
 }
 
 /// Prints a disk after a change, with a structured format only.
-fn print(ctx: &ClusterContext, disk: &Disk) -> Result<()> {
+fn print(ctx: &ClusterContext, disk: &DiskSummary) -> Result<()> {
     let json = DiskJson::from(disk);
     match ctx.out.format {
         Format::Json => ctx.out.json(&json),

@@ -1,15 +1,16 @@
 //! Disks: names, restore points, and which server uses them.
 
+mod summary;
+
 use kube::ResourceExt as _;
-use odc_api::name::DiskName;
+use odc_api::name::{DiskName, ObjectName};
 use odc_api::quantity::Quantity;
-use odc_api::v1alpha1::condition::{self, Condition, Type};
-use odc_api::v1alpha1::{
-    Disk, DiskAction, DiskHolder, DiskPhase, DiskRetention, DiskSchedule, DiskSource, DiskSpec, Phase, RestorePoint,
-};
+use odc_api::v1alpha1::{Disk, DiskAction, DiskPhase, DiskRetention, DiskSchedule, DiskSource, DiskSpec, Phase};
+
+pub use summary::{DiskSummary, Holder, Point, Source};
 
 use crate::error::{Error, Result};
-use crate::model::server::ServerSummary;
+use crate::model::server::{Condition, ServerSummary};
 use crate::resolve::{join_names, nearest};
 
 /// The number of days for which a deleted disk can be undeleted.
@@ -22,11 +23,11 @@ pub const DEFAULT_NAME: &str = "home";
 pub const DEFAULT_SIZE: i64 = 20 << 30;
 
 /// Returns the disk with this name, or else the only one with this display name.
-pub fn find<'a>(typed: &str, disks: &'a [Disk]) -> Result<&'a Disk> {
+pub fn find<'a>(typed: &str, disks: &'a [DiskSummary]) -> Result<&'a DiskSummary> {
     if let Some(disk) = disks.iter().find(|disk| disk.name_any() == typed) {
         return Ok(disk);
     }
-    let displayed: Vec<&Disk> = disks.iter().filter(|disk| display_name(disk) == Some(typed)).collect();
+    let displayed: Vec<&DiskSummary> = disks.iter().filter(|disk| display_name(disk) == Some(typed)).collect();
     match displayed.as_slice() {
         [disk] => Ok(disk),
         [] => {
@@ -61,23 +62,23 @@ pub fn parse_name(typed: &str) -> Result<DiskName> {
 }
 
 /// Returns the name as a type.
-pub fn name(disk: &Disk) -> Result<DiskName> {
+pub fn name(disk: &DiskSummary) -> Result<DiskName> {
     parse_name(&disk.name_any())
 }
 
-pub fn display_name(disk: &Disk) -> Option<&str> {
+pub fn display_name(disk: &DiskSummary) -> Option<&str> {
     disk.spec.display_name.as_deref()
 }
 
 /// Returns the restore points, newest first.
-pub fn points(disk: &Disk) -> &[RestorePoint] {
-    disk.status.as_ref().map(|status| status.points.as_slice()).unwrap_or_default()
+pub fn points(disk: &DiskSummary) -> &[Point] {
+    &disk.status.points
 }
 
 /// Returns the restore point of this name.
-pub fn find_point<'a>(disk: &'a Disk, typed: &str) -> Result<&'a RestorePoint> {
+pub fn find_point<'a>(disk: &'a DiskSummary, typed: &str) -> Result<&'a Point> {
     let points = points(disk);
-    points.iter().find(|point| point.name.as_str() == typed).ok_or_else(|| {
+    points.iter().find(|point| point.name == typed).ok_or_else(|| {
         let name = disk.name_any();
         let hint = match nearest(typed, points.iter().map(|point| point.name.as_str())) {
             _ if points.is_empty() => format!("take one with `devctl disk snapshot {name}`"),
@@ -101,26 +102,37 @@ pub const fn action_str(action: DiskAction) -> &'static str {
     }
 }
 
-pub fn phase(disk: &Disk) -> DiskPhase {
-    disk.status.as_ref().and_then(|status| status.phase).unwrap_or(DiskPhase::Pending)
+/// Returns the name of a restore point as a type.
+pub fn point_name(point: &Point) -> Result<ObjectName> {
+    point.name.parse().map_err(|error| Error::failed(format!("invalid restore point {}: {error}", point.name)))
 }
 
-pub fn find_condition(disk: &Disk, kind: Type) -> Option<&Condition> {
-    condition::find(&disk.status.as_ref()?.conditions, kind)
+pub fn phase_str(disk: &DiskSummary) -> &str {
+    disk.status.phase.as_deref().unwrap_or(DiskPhase::Pending.as_str())
 }
 
-pub fn is_deleting(disk: &Disk) -> bool {
+/// Returns the phase, if this version of devctl knows it.
+pub fn phase(disk: &DiskSummary) -> Option<DiskPhase> {
+    DiskPhase::ALL.iter().copied().find(|phase| phase.as_str() == phase_str(disk))
+}
+
+/// Returns the condition Ready.
+pub fn ready(disk: &DiskSummary) -> Option<&Condition> {
+    disk.status.conditions.iter().find(|condition| condition.kind == "Ready")
+}
+
+pub fn is_deleting(disk: &DiskSummary) -> bool {
     disk.metadata.deletion_timestamp.is_some()
 }
 
 /// Returns the server that holds the disk, unless it has stopped already.
-pub fn active_holder(disk: &Disk) -> Option<&DiskHolder> {
-    disk.status.as_ref()?.holder.as_ref().filter(|holder| holder.releasing_since.is_none())
+pub fn active_holder(disk: &DiskSummary) -> Option<&Holder> {
+    disk.status.holder.as_ref().filter(|holder| holder.releasing_since.is_none())
 }
 
 /// Returns the server that prevents another one from using the disk: one that holds it, or one that will need it again,
 /// such as a hibernated one. A server that stops releases the disk, so it prevents nothing; nor does `except`.
-pub fn find_user(disk: &Disk, servers: &[ServerSummary], except: Option<&str>) -> Option<String> {
+pub fn find_user(disk: &DiskSummary, servers: &[ServerSummary], except: Option<&str>) -> Option<String> {
     let name = disk.name_any();
     let has_ended = |server: &ServerSummary| {
         server.is_finished() || server.is_deleting() || server.phase() == Some(Phase::Stopping)
@@ -136,7 +148,7 @@ pub fn find_user(disk: &Disk, servers: &[ServerSummary], except: Option<&str>) -
 }
 
 /// Returns why no server can use the disk, whether it is in use or not.
-pub fn unusable(disk: &Disk) -> Option<Error> {
+pub fn unusable(disk: &DiskSummary) -> Option<Error> {
     let name = disk.name_any();
     let other = "choose another disk with `--disk NAME`, or pass `--ephemeral`";
     if is_deleting(disk) {
@@ -175,13 +187,13 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    fn disk(name: &str, display: Option<&str>) -> Disk {
-        let mut disk = empty(&name.parse().unwrap(), "20Gi".parse().unwrap());
+    fn disk(name: &str, display: Option<&str>) -> DiskSummary {
+        let mut disk = DiskSummary::test(name, "20Gi");
         disk.spec.display_name = display.map(Into::into);
         disk
     }
 
-    fn held(releasing: bool) -> Disk {
+    fn held(releasing: bool) -> DiskSummary {
         let since = "2026-01-01T00:00:00Z";
         let holder = json!({"server": "box", "uid": "u", "since": since,
             "releasingSince": if releasing { Some(since) } else { None }});
@@ -232,7 +244,7 @@ mod tests {
 
     #[test]
     fn running_hibernated_and_unknown_holders_use_the_disk() {
-        let user = |disk: &Disk, servers: &[ServerSummary]| find_user(disk, servers, None);
+        let user = |disk: &DiskSummary, servers: &[ServerSummary]| find_user(disk, servers, None);
         assert_eq!(user(&disk("home", None), &[server("box", "home", Phase::Hibernated)]).as_deref(), Some("box"));
         assert_eq!(user(&held(false), &[server("box", "home", Phase::Running)]).as_deref(), Some("box"));
         assert_eq!(user(&held(false), &[]).as_deref(), Some("box"), "the list may be older than the holder");
@@ -241,7 +253,7 @@ mod tests {
 
     #[test]
     fn stopping_server_and_other_disks_do_not_use_the_disk() {
-        let user = |disk: &Disk, servers: &[ServerSummary]| find_user(disk, servers, None);
+        let user = |disk: &DiskSummary, servers: &[ServerSummary]| find_user(disk, servers, None);
         assert_eq!(user(&held(true), &[]), None);
         for phase in [Phase::Expired, Phase::Cancelled, Phase::Failed, Phase::Stopping] {
             assert_eq!(user(&held(false), &[server("box", "home", phase)]), None, "{phase}");

@@ -5,11 +5,10 @@ use std::fmt;
 use inquire::Text;
 use kube::ResourceExt as _;
 use odc_api::quantity::Quantity;
-use odc_api::v1alpha1::Disk;
 
 use super::select;
 use crate::error::{Error, Result};
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary};
 use crate::model::server::ServerSummary;
 use crate::output::sanitize;
 use crate::request::args::HomeArgs;
@@ -49,7 +48,7 @@ impl fmt::Display for HomeOption {
 }
 
 /// Returns all homes: the default disk first, disks in use last.
-pub fn all(default: &str, default_size: Quantity, disks: &[Disk], servers: &[ServerSummary]) -> Vec<HomeOption> {
+pub fn all(default: &str, default_size: Quantity, disks: &[DiskSummary], servers: &[ServerSummary]) -> Vec<HomeOption> {
     let mut options: Vec<HomeOption> = usable(disks, servers).collect();
     let is_default = |option: &HomeOption| matches!(option, HomeOption::Disk { name, .. } if name == default);
     match options.iter().position(is_default) {
@@ -67,7 +66,7 @@ pub fn all(default: &str, default_size: Quantity, disks: &[Disk], servers: &[Ser
 }
 
 /// Returns the homes that can be used instead of a disk in use.
-pub fn alternatives(in_use: &str, disks: &[Disk], servers: &[ServerSummary]) -> Vec<HomeOption> {
+pub fn alternatives(in_use: &str, disks: &[DiskSummary], servers: &[ServerSummary]) -> Vec<HomeOption> {
     let is_free = |option: &HomeOption| match option {
         HomeOption::Disk { name, user, .. } => user.is_none() && name != in_use,
         _ => true,
@@ -76,7 +75,7 @@ pub fn alternatives(in_use: &str, disks: &[Disk], servers: &[ServerSummary]) -> 
     free.chain([HomeOption::NewDisk, HomeOption::Ephemeral, HomeOption::Cancel]).collect()
 }
 
-fn usable<'a>(disks: &'a [Disk], servers: &'a [ServerSummary]) -> impl Iterator<Item = HomeOption> + 'a {
+fn usable<'a>(disks: &'a [DiskSummary], servers: &'a [ServerSummary]) -> impl Iterator<Item = HomeOption> + 'a {
     disks.iter().filter(|disk| disk::unusable(disk).is_none()).map(|disk| HomeOption::Disk {
         name: disk.name_any(),
         size: disk.spec.size.to_string(),
@@ -85,7 +84,7 @@ fn usable<'a>(disks: &'a [Disk], servers: &'a [ServerSummary]) -> impl Iterator<
 }
 
 /// Prompts for one of several homes.
-pub fn ask(question: &str, options: Vec<HomeOption>, disks: &[Disk]) -> Result<HomeArgs> {
+pub fn ask(question: &str, options: Vec<HomeOption>, disks: &[DiskSummary]) -> Result<HomeArgs> {
     let none = HomeArgs::default();
     Ok(match select(question, options)?.1 {
         HomeOption::Disk { name, .. } => HomeArgs { disk: Some(name), ..none },
@@ -101,7 +100,7 @@ pub fn ask(question: &str, options: Vec<HomeOption>, disks: &[Disk]) -> Result<H
 }
 
 /// Returns `home`, or the first of `home-2`, `home-3` and so on that no disk has.
-fn free_name(disks: &[Disk]) -> String {
+fn free_name(disks: &[DiskSummary]) -> String {
     let is_free = |name: &String| disks.iter().all(|disk| disk.name_any() != *name);
     let default = disk::DEFAULT_NAME;
     let mut names = std::iter::once(default.to_owned()).chain((2..).map(|number| format!("{default}-{number}")));
@@ -114,8 +113,8 @@ mod tests {
 
     use super::*;
 
-    fn disk(name: &str) -> Disk {
-        disk::empty(&name.parse().unwrap(), "20Gi".parse().unwrap())
+    fn disk(name: &str) -> DiskSummary {
+        DiskSummary::test(name, "20Gi")
     }
 
     fn labels(options: &[HomeOption]) -> Vec<String> {

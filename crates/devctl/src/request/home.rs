@@ -10,7 +10,7 @@ use super::args::{HomeArgs, RequestArgs};
 use crate::config::CreateDefaults;
 use crate::context::ClusterContext;
 use crate::error::{Error, Kind, Result};
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary};
 use crate::model::server::ServerSummary;
 use crate::output::duration::format_duration;
 use crate::prompt;
@@ -123,7 +123,7 @@ pub async fn prepare(
             Ok(Prepared::Ready { new_disk: Some(Box::new(disk::empty(&name, default_size(defaults)))), claim: None })
         }
         DiskCheck::Usable(disk) => {
-            let claim = disk.status.as_ref().and_then(|status| status.claim.clone());
+            let claim = disk.status.claim.as_deref().and_then(|claim| claim.parse().ok());
             Ok(Prepared::Ready { new_disk: None, claim })
         }
         DiskCheck::InUse(user) if ctx.ui.is_interactive() && !ctx.ui.yes() => {
@@ -137,7 +137,7 @@ pub async fn prepare(
 
 #[derive(Debug)]
 enum DiskCheck<'a> {
-    Usable(&'a Disk),
+    Usable(&'a DiskSummary),
     /// It does not exist and is created.
     Missing,
     /// This server uses it.
@@ -148,7 +148,7 @@ fn check<'a>(
     name: &str,
     server: &str,
     args: &HomeArgs,
-    disks: &'a [Disk],
+    disks: &'a [DiskSummary],
     servers: &[ServerSummary],
 ) -> Result<DiskCheck<'a>> {
     match disks.iter().find(|disk| disk.name_any() == name) {

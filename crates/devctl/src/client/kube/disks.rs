@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{FIELD_MANAGER, KubeClient};
 use crate::client::{Disks, WatchEvent};
 use crate::error::{Error, Kind, Result};
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary};
 
 impl KubeClient {
     /// Converts the error of a request to a collection. It is not found if the custom resource is not installed.
@@ -33,24 +33,25 @@ fn unsupported(context: &str) -> Error {
 
 #[async_trait]
 impl Disks for KubeClient {
-    async fn disks(&self) -> Result<Vec<Disk>> {
-        let api: Api<Disk> = self.own_api();
+    async fn disks(&self) -> Result<Vec<DiskSummary>> {
+        let api: Api<DiskSummary> = self.own_api();
         let list = api.list(&ListParams::default()).await.map_err(|error| self.collection_error(error))?;
         Ok(list.items)
     }
 
-    async fn disk(&self, name: &str) -> Result<Option<Disk>> {
-        self.own_api::<Disk>().get_opt(name).await.map_err(|error| self.error(error))
+    async fn disk(&self, name: &str) -> Result<Option<DiskSummary>> {
+        self.own_api::<DiskSummary>().get_opt(name).await.map_err(|error| self.error(error))
     }
 
-    async fn create_disk(&self, disk: &Disk, dry_run: bool) -> Result<Disk> {
+    async fn create_disk(&self, disk: &Disk, dry_run: bool) -> Result<DiskSummary> {
         let created = self.own_api::<Disk>().create(&Self::post_params(dry_run), disk).await;
-        created.map_err(|error| self.collection_error(error))
+        let created = created.map_err(|error| self.collection_error(error))?;
+        DiskSummary::try_from(&created).map_err(|error| self.error(::kube::Error::SerdeError(error)))
     }
 
-    async fn patch_disk(&self, name: &str, patch: Value, dry_run: bool) -> Result<Disk> {
+    async fn patch_disk(&self, name: &str, patch: Value, dry_run: bool) -> Result<DiskSummary> {
         let params = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let patched = self.own_api::<Disk>().patch(name, &params, &Patch::Merge(&patch)).await;
+        let patched = self.own_api::<DiskSummary>().patch(name, &params, &Patch::Merge(&patch)).await;
         patched.map_err(|error| match self.error(error) {
             error if error.kind == Kind::NotFound => disk::not_found(name, None),
             error => error,
@@ -58,7 +59,7 @@ impl Disks for KubeClient {
     }
 
     async fn delete_disk(&self, name: &str, uid: &str) -> Result<()> {
-        self.delete_own::<Disk>(name, uid, false).await
+        self.delete_own::<DiskSummary>(name, uid, false).await
     }
 
     async fn create_operation(&self, spec: &DiskOperationSpec) -> Result<DiskOperation> {

@@ -38,7 +38,7 @@ pub struct BrowseArgs {
 
 pub async fn run(ctx: &ClusterContext, args: BrowseArgs) -> Result<()> {
     let disk = resolve(ctx, &args.disk).await?;
-    let point = disk::find_point(&disk, &args.point.point)?.name.clone();
+    let point = disk::point_name(disk::find_point(&disk, &args.point.point)?)?;
     let arguments = DiskArguments { point: Some(point.clone()), ..DiskArguments::default() };
     let spec = operation::spec(&disk, DiskAction::Browse, arguments)?;
     let known = ctx.client.operations(spec.disk.as_str()).await?;

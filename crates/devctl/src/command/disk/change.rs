@@ -2,13 +2,12 @@
 
 use kube::ResourceExt as _;
 use odc_api::quantity::Quantity;
-use odc_api::v1alpha1::Disk;
 use serde_json::json;
 
 use super::{DiskArg, print, resolve};
 use crate::context::ClusterContext;
 use crate::error::{Error, Result};
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary};
 
 /// The maximum number of characters of `spec.displayName`.
 const MAX_DISPLAY_NAME_LENGTH: usize = 128;
@@ -27,12 +26,13 @@ pub async fn rename(ctx: &ClusterContext, args: &DiskArg, display_name: &str) ->
 }
 
 /// A display name must select one disk, because commands accept it.
-pub fn check_display_name(display_name: &str, name: &str, disks: &[Disk]) -> Result<()> {
+pub fn check_display_name(display_name: &str, name: &str, disks: &[DiskSummary]) -> Result<()> {
     if display_name.chars().count() > MAX_DISPLAY_NAME_LENGTH {
         return Err(Error::usage(format!("the display name has more than {MAX_DISPLAY_NAME_LENGTH} characters"))
             .with_hint("choose a shorter name"));
     }
-    let is_taken = |disk: &&Disk| disk.name_any() == display_name || disk::display_name(disk) == Some(display_name);
+    let is_taken =
+        |disk: &&DiskSummary| disk.name_any() == display_name || disk::display_name(disk) == Some(display_name);
     match disks.iter().filter(|disk| disk.name_any() != name).find(is_taken) {
         Some(other) => {
             Err(Error::conflict(format!("disk {} already has the name \"{display_name}\"", other.name_any()))
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn display_name_of_another_disk_is_rejected() {
         let named = |name: &str, display: &str| {
-            let mut disk = disk::empty(&name.parse().unwrap(), "20Gi".parse().unwrap());
+            let mut disk = DiskSummary::test(name, "20Gi");
             disk.spec.display_name = Some(display.into());
             disk
         };

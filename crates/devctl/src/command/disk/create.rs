@@ -11,7 +11,7 @@ use super::print;
 use crate::cli::shared::DryRunArgs;
 use crate::context::ClusterContext;
 use crate::error::{Error, Kind, Result};
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary};
 
 #[derive(Args, Debug)]
 pub struct CreateDiskArgs {
@@ -73,7 +73,7 @@ pub async fn run(ctx: &ClusterContext, args: CreateDiskArgs) -> Result<()> {
 
 fn build(
     args: &CreateDiskArgs,
-    disks: &[Disk],
+    disks: &[DiskSummary],
     claims: &[(String, String)],
     default_size: Option<Quantity>,
 ) -> Result<Disk> {
@@ -93,7 +93,7 @@ fn build(
 /// Returns the source of the data and its size.
 fn source(
     args: &CreateDiskArgs,
-    disks: &[Disk],
+    disks: &[DiskSummary],
     claims: &[(String, String)],
 ) -> Result<(Option<DiskSource>, Option<Quantity>)> {
     if let Some(claim) = &args.from_claim {
@@ -108,7 +108,7 @@ fn source(
     let disk = disk::name(origin)?;
     let source = match &args.point {
         None => DiskSource::Disk(disk),
-        Some(point) => DiskSource::Point { disk, point: disk::find_point(origin, point)?.name.clone() },
+        Some(point) => DiskSource::Point { disk, point: disk::point_name(disk::find_point(origin, point)?)? },
     };
     Ok((Some(source), Some(origin.spec.size)))
 }
@@ -133,9 +133,9 @@ mod tests {
         }
     }
 
-    fn home() -> Disk {
+    fn home() -> DiskSummary {
         let point = json!({"name": "home-1", "reason": "Stop", "consistency": "Clean"});
-        let mut disk = disk::empty(&"home".parse().unwrap(), "100Gi".parse().unwrap());
+        let mut disk = DiskSummary::test("home", "100Gi");
         disk.status = serde_json::from_value(json!({"points": [point]})).unwrap();
         disk
     }

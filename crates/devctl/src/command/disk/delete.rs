@@ -3,13 +3,12 @@
 use clap::Args;
 use kube::ResourceExt as _;
 use odc_api::annotation::CONFIRM_DELETE;
-use odc_api::v1alpha1::Disk;
 use serde_json::json;
 
 use super::{DiskArg, print, resolve};
 use crate::context::ClusterContext;
 use crate::error::{Error, Result};
-use crate::model::disk::{self, UNDELETE_DAYS};
+use crate::model::disk::{self, DiskSummary, UNDELETE_DAYS};
 use crate::resolve::list_own;
 
 #[derive(Args, Debug)]
@@ -45,7 +44,7 @@ pub async fn run(ctx: &ClusterContext, args: &DeleteDiskArgs) -> Result<()> {
     print(ctx, &deleted)
 }
 
-async fn purge(ctx: &ClusterContext, disk: &Disk) -> Result<()> {
+async fn purge(ctx: &ClusterContext, disk: &DiskSummary) -> Result<()> {
     let name = disk.name_any();
     let points = disk::points(disk).len();
     let question = format!("Delete disk {name} ({}) with its data and {points} restore points?", disk.spec.size);

@@ -28,9 +28,9 @@ pub struct DiffArgs {
 
 pub async fn run(ctx: &ClusterContext, args: DiffArgs) -> Result<()> {
     let disk = resolve(ctx, &args.disk).await?;
-    let point = disk::find_point(&disk, &args.point.point)?.name.clone();
-    let to = args.to.as_deref().map(|to| disk::find_point(&disk, to)).transpose()?;
-    let arguments = DiskArguments { point: Some(point), to: to.map(|to| to.name.clone()), ..DiskArguments::default() };
+    let point = disk::point_name(disk::find_point(&disk, &args.point.point)?)?;
+    let to = args.to.as_deref().map(|to| disk::point_name(disk::find_point(&disk, to)?)).transpose()?;
+    let arguments = DiskArguments { point: Some(point), to, ..DiskArguments::default() };
     let spec = operation::spec(&disk, DiskAction::Diff, arguments)?;
     let Some(done) = operation::run(ctx, &spec, &args.wait).await? else { return Ok(()) };
     let result = done.status.and_then(|status| status.result).and_then(|result| result.diff);

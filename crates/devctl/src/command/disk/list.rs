@@ -1,17 +1,16 @@
 //! `devctl disk list` and `devctl disk points`.
 
 use jiff::Timestamp;
-use odc_api::v1alpha1::condition::{Status, Type};
-use odc_api::v1alpha1::{Disk, DiskPhase, RestorePoint};
+use odc_api::v1alpha1::DiskPhase;
 
 use super::{DiskArg, resolve};
 use crate::clock;
 use crate::context::ClusterContext;
 use crate::error::Result;
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary, Point};
 use crate::output::duration::{format_clock, format_since};
 use crate::output::json::disk::{DiskJson, PointJson};
-use crate::output::style::{self, BLUE, DIM, GREEN, RED, YELLOW};
+use crate::output::style::{BLUE, DIM, GREEN, PLAIN, RED, YELLOW};
 use crate::output::{Cell, Column, Table};
 
 pub async fn disks(ctx: &ClusterContext) -> Result<()> {
@@ -40,7 +39,7 @@ pub async fn points(ctx: &ClusterContext, args: &DiskArg) -> Result<()> {
     ctx.out.show(&rows, names, || point_table(points, clock::now()))
 }
 
-fn disk_table(disks: &[Disk], now: Timestamp) -> Table {
+fn disk_table(disks: &[DiskSummary], now: Timestamp) -> Table {
     let mut table = Table::new([
         Column::new("NAME"),
         Column::new("PHASE"),
@@ -75,23 +74,22 @@ fn disk_table(disks: &[Disk], now: Timestamp) -> Table {
 }
 
 /// Returns the message of a disk that is not ready.
-pub fn problem(disk: &Disk) -> Option<String> {
-    let ready = disk::find_condition(disk, Type::Ready).filter(|ready| ready.status == Status::False)?;
-    Some(ready.message.to_string())
+pub fn problem(disk: &DiskSummary) -> Option<String> {
+    Some(disk::ready(disk).filter(|ready| ready.status == "False")?.message.clone())
 }
 
-pub fn phase_style(phase: DiskPhase) -> anstyle::Style {
+pub fn phase_style(phase: Option<DiskPhase>) -> anstyle::Style {
     match phase {
-        DiskPhase::Available | DiskPhase::InUse => GREEN,
-        DiskPhase::Pending => style::PLAIN,
-        DiskPhase::Provisioning => YELLOW,
-        DiskPhase::Releasing => BLUE,
-        DiskPhase::Deleted | DiskPhase::Deleting => DIM,
-        DiskPhase::Failed => RED,
+        Some(DiskPhase::Available | DiskPhase::InUse) => GREEN,
+        Some(DiskPhase::Pending) | None => PLAIN,
+        Some(DiskPhase::Provisioning) => YELLOW,
+        Some(DiskPhase::Releasing) => BLUE,
+        Some(DiskPhase::Deleted | DiskPhase::Deleting) => DIM,
+        Some(DiskPhase::Failed) => RED,
     }
 }
 
-fn point_table(points: &[RestorePoint], now: Timestamp) -> Table {
+fn point_table(points: &[Point], now: Timestamp) -> Table {
     let mut table = Table::new([
         Column::new("NAME"),
         Column::new("TAKEN"),
@@ -132,7 +130,7 @@ mod tests {
     fn table_shows_server_and_problem() {
         let condition = json!({"type": "Ready", "status": "False", "reason": "DiskUnavailable",
             "message": "Claim home-1 was deleted.", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        let mut failed = Disk::test();
+        let mut failed = DiskSummary::test("disk-home", "50Gi");
         failed.status = serde_json::from_value(json!({"phase": "Failed", "conditions": [condition],
             "lastUsed": "1970-01-01T00:00:00Z",
             "holder": {"server": "box", "uid": "u", "since": "2026-01-01T00:00:00Z"}}))
@@ -147,7 +145,7 @@ mod tests {
 
     #[test]
     fn point_that_is_not_verified_is_not_ready() {
-        let points: Vec<RestorePoint> = serde_json::from_value(json!([
+        let points: Vec<Point> = serde_json::from_value(json!([
             {"name": "home-2", "at": "1970-01-01T00:30:00Z", "reason": "OnDemand", "consistency": "CrashConsistent",
                 "note": "before the upgrade"},
             {"name": "home-1", "at": "1970-01-01T00:00:00Z", "reason": "Stop", "consistency": "Clean", "ready": true},

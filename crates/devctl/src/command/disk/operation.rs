@@ -3,14 +3,14 @@
 use clap::Args;
 use kube::ResourceExt as _;
 use odc_api::text::Text;
-use odc_api::v1alpha1::{Disk, DiskAction, DiskArguments, DiskOperation, DiskOperationSpec};
+use odc_api::v1alpha1::{DiskAction, DiskArguments, DiskOperation, DiskOperationSpec};
 
 use super::stop::{self, StopArg};
 use super::{DiskArg, OperationArgs, PointArg, resolve};
 use crate::cli::Format;
 use crate::context::ClusterContext;
 use crate::error::{Error, Result};
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary};
 use crate::output::json::disk::OperationJson;
 use crate::ui::{Confirm, PASS_YES};
 use crate::wait::{self, OperationGoal};
@@ -83,12 +83,8 @@ pub async fn clone(ctx: &ClusterContext, args: CloneArgs) -> Result<()> {
     if disks.iter().any(|disk| disk.name_any() == new.as_str()) {
         return Err(Error::conflict(format!("disk {new} already exists")).with_hint("choose another name"));
     }
-    let point = args.point.as_deref().map(|point| disk::find_point(disk, point)).transpose()?;
-    let arguments = DiskArguments {
-        point: point.map(|point| point.name.clone()),
-        name: Some(new.clone()),
-        ..DiskArguments::default()
-    };
+    let point = args.point.as_deref().map(|point| disk::point_name(disk::find_point(disk, point)?)).transpose()?;
+    let arguments = DiskArguments { point, name: Some(new.clone()), ..DiskArguments::default() };
     let spec = spec(disk, DiskAction::Clone, arguments)?;
     let Some(done) = run(ctx, &spec, &args.wait).await? else { return Ok(()) };
     ctx.ui.info(format!("Cloned disk {} to {new}. Use it with `devctl create --disk {new}`.", spec.disk));
@@ -97,7 +93,7 @@ pub async fn clone(ctx: &ClusterContext, args: CloneArgs) -> Result<()> {
 
 pub async fn restore(ctx: &ClusterContext, args: RestoreArgs) -> Result<()> {
     let disk = resolve(ctx, &args.disk).await?;
-    let point = disk::find_point(&disk, &args.point.point)?.name.clone();
+    let point = disk::point_name(disk::find_point(&disk, &args.point.point)?)?;
     let paths = args.paths.iter().map(|path| relative_path(path)).collect::<Result<Vec<_>>>()?;
     let server = args.stop.select_server(&disk, "copy files to")?;
     if let Some(server) = &server {
@@ -134,7 +130,7 @@ pub async fn unlock(ctx: &ClusterContext, args: UnlockArgs) -> Result<()> {
 }
 
 /// Returns the spec of an operation on a disk.
-pub fn spec(disk: &Disk, action: DiskAction, arguments: DiskArguments) -> Result<DiskOperationSpec> {
+pub fn spec(disk: &DiskSummary, action: DiskAction, arguments: DiskArguments) -> Result<DiskOperationSpec> {
     let arguments = (arguments != DiskArguments::default()).then_some(arguments);
     Ok(DiskOperationSpec { disk: disk::name(disk)?, action, arguments, note: None })
 }
@@ -216,7 +212,7 @@ mod tests {
 
     #[test]
     fn operation_without_arguments_has_none() {
-        let disk = Disk::test();
+        let disk = DiskSummary::test("home", "20Gi");
         assert_eq!(spec(&disk, DiskAction::Snapshot, DiskArguments::default()).unwrap().arguments, None);
         let arguments = DiskArguments { point: Some("p".parse().unwrap()), ..DiskArguments::default() };
         let rollback = spec(&disk, DiskAction::Rollback, arguments).unwrap();

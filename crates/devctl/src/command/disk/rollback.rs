@@ -2,14 +2,14 @@
 
 use clap::Args;
 use kube::ResourceExt as _;
-use odc_api::v1alpha1::{DiskAction, DiskArguments, RestorePoint};
+use odc_api::v1alpha1::{DiskAction, DiskArguments};
 
 use super::stop::{self, StopArg};
 use super::{DiskArg, OperationArgs, PointArg, operation, resolve};
 use crate::clock;
 use crate::context::ClusterContext;
 use crate::error::{Error, Result};
-use crate::model::disk;
+use crate::model::disk::{self, Point};
 use crate::output::duration::format_clock;
 use crate::ui::{Confirm, PASS_YES};
 
@@ -38,7 +38,7 @@ pub async fn run(ctx: &ClusterContext, args: RollbackArgs) -> Result<()> {
     if let Some(server) = &server {
         stop::hibernate(ctx, server).await?;
     }
-    let arguments = DiskArguments { point: Some(point.name.clone()), ..DiskArguments::default() };
+    let arguments = DiskArguments { point: Some(disk::point_name(point)?), ..DiskArguments::default() };
     let spec = operation::spec(&disk, DiskAction::Rollback, arguments)?;
     let Some(done) = operation::run(ctx, &spec, &args.wait).await? else { return Ok(()) };
     let wake = stop::format_wake(server.as_deref());
@@ -47,7 +47,7 @@ pub async fn run(ctx: &ClusterContext, args: RollbackArgs) -> Result<()> {
     operation::print(ctx, &done, None)
 }
 
-fn question(disk: &str, point: &RestorePoint, server: Option<&str>) -> String {
+fn question(disk: &str, point: &Point, server: Option<&str>) -> String {
     let taken = point.at.as_ref().map(|at| format!(" of {}", format_clock(at.0, clock::now()))).unwrap_or_default();
     let stop = server.map(|server| format!(" Server {server} is hibernated first.")).unwrap_or_default();
     format!(

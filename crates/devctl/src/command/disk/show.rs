@@ -1,7 +1,7 @@
 //! `devctl disk show`.
 
 use jiff::Timestamp;
-use odc_api::v1alpha1::{Disk, DiskOperation, DiskSource};
+use odc_api::v1alpha1::DiskOperation;
 
 use super::list::{phase_style, problem};
 use super::{DiskArg, resolve};
@@ -9,7 +9,7 @@ use crate::cli::Format;
 use crate::clock;
 use crate::context::ClusterContext;
 use crate::error::Result;
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary, Source};
 use crate::output::duration::{format_clock, format_since};
 use crate::output::json::disk::{DiskDetailJson, OperationJson};
 use crate::output::key_values::KeyValues;
@@ -33,7 +33,7 @@ pub async fn run(ctx: &ClusterContext, args: &DiskArg) -> Result<()> {
     }
 }
 
-fn rows(disk: &Disk, operations: &[DiskOperation], now: Timestamp) -> KeyValues {
+fn rows(disk: &DiskSummary, operations: &[DiskOperation], now: Timestamp) -> KeyValues {
     let json = DiskDetailJson::new(disk, &[]);
     let mut rows = KeyValues::default();
     rows.add("Name", paint(BOLD, &json.disk.name));
@@ -59,16 +59,17 @@ fn rows(disk: &Disk, operations: &[DiskOperation], now: Timestamp) -> KeyValues 
     rows
 }
 
-fn format_source(source: &DiskSource) -> String {
-    match source {
-        DiskSource::Disk(disk) => format!("disk {disk}"),
-        DiskSource::Point { disk, point } => format!("restore point {point} of disk {disk}"),
-        DiskSource::Claim(claim) => format!("PVC {claim}"),
+fn format_source(source: &Source) -> String {
+    match (&source.disk, &source.point, &source.claim) {
+        (Some(disk), Some(point), _) => format!("restore point {point} of disk {disk}"),
+        (Some(disk), None, _) => format!("disk {disk}"),
+        (None, _, Some(claim)) => format!("PVC {claim}"),
+        (None, _, None) => String::new(),
     }
 }
 
-fn format_holder(disk: &Disk, now: Timestamp) -> String {
-    let Some(holder) = disk.status.as_ref().and_then(|status| status.holder.as_ref()) else { return String::new() };
+fn format_holder(disk: &DiskSummary, now: Timestamp) -> String {
+    let Some(holder) = &disk.status.holder else { return String::new() };
     let state = match &holder.releasing_since {
         Some(_) => "has stopped; its restore point is taken".to_owned(),
         None => format!("for {}", format_since(holder.since.0, now)),
@@ -77,21 +78,21 @@ fn format_holder(disk: &Disk, now: Timestamp) -> String {
 }
 
 /// Returns the numbers of points on a schedule that are kept.
-fn format_schedule(disk: &Disk) -> String {
+fn format_schedule(disk: &DiskSummary) -> String {
     let schedule = &disk.spec.schedule;
     let all = [(schedule.hourly, "hourly"), (schedule.daily, "daily"), (schedule.weekly, "weekly")];
     let kept = all.into_iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}"));
     kept.collect::<Vec<_>>().join(", ")
 }
 
-fn format_points(disk: &Disk, now: Timestamp) -> String {
+fn format_points(disk: &DiskSummary, now: Timestamp) -> String {
     let points = disk::points(disk);
     let newest = points.first().and_then(|point| Some(format!(", newest {}", format_clock(point.at.as_ref()?.0, now))));
     format!("{}{}", points.len(), newest.unwrap_or_default())
 }
 
-fn format_deletion(disk: &Disk) -> String {
-    let days = disk.status.as_ref().and_then(|status| status.deletion.as_ref()).map_or(0, |deletion| deletion.days);
+fn format_deletion(disk: &DiskSummary) -> String {
+    let days = disk.status.deletion.as_ref().map_or(0, |deletion| deletion.days);
     let rest = disk::UNDELETE_DAYS.saturating_sub(days);
     if disk.spec.deleted { paint(RED, &format!("the data is deleted in {rest} days")) } else { String::new() }
 }
@@ -104,7 +105,7 @@ fn format_operation(operation: &DiskOperation, now: Timestamp) -> String {
     format!("{} {phase}{age} ({}){}", json.action, json.name, message.unwrap_or_default())
 }
 
-fn next_step(disk: &Disk) -> String {
+fn next_step(disk: &DiskSummary) -> String {
     let name = disk.metadata.name.as_deref().unwrap_or_default();
     match disk.spec.deleted {
         true => format!("run `devctl disk undelete {name}` to get it back"),
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn rows_show_holder_schedule_points_and_operations() {
-        let mut disk = Disk::test();
+        let mut disk = DiskSummary::test("disk-home", "50Gi");
         disk.spec.schedule.daily = 7;
         disk.status = serde_json::from_value(json!({"phase": "InUse", "claim": "disk-home-1",
             "holder": {"server": "box", "uid": "u", "since": "1970-01-01T00:00:00Z"},

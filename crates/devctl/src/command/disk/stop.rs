@@ -3,12 +3,11 @@
 use clap::Args;
 use kube::ResourceExt as _;
 use odc_api::duration::Duration;
-use odc_api::v1alpha1::Disk;
 
 use crate::command::hibernate;
 use crate::context::ClusterContext;
 use crate::error::{Error, Result};
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary};
 use crate::wait;
 
 /// How long the server may take to hibernate. A pre-stop script may take minutes.
@@ -24,10 +23,10 @@ pub struct StopArg {
 impl StopArg {
     /// Returns the server to hibernate. Fails if there is one and that was not requested. `action` is what to do with the
     /// disk, as an infinitive.
-    pub fn select_server(&self, disk: &Disk, action: &str) -> Result<Option<String>> {
+    pub fn select_server(&self, disk: &DiskSummary, action: &str) -> Result<Option<String>> {
         let Some(holder) = disk::active_holder(disk) else { return Ok(None) };
         if self.stop {
-            return Ok(Some(holder.server.to_string()));
+            return Ok(Some(holder.server.clone()));
         }
         let (name, server) = (disk.name_any(), &holder.server);
         Err(Error::conflict(format!("cannot {action} disk {name}: server {server} uses it"))
@@ -55,14 +54,14 @@ mod tests {
     use super::*;
     use crate::error::Kind;
 
-    fn held(releasing: Option<&str>) -> Disk {
-        let mut disk = Disk::test();
+    fn held(releasing: Option<&str>) -> DiskSummary {
+        let mut disk = DiskSummary::test("disk-home", "50Gi");
         let holder = json!({"server": "box", "uid": "u", "since": "2026-01-01T00:00:00Z", "releasingSince": releasing});
         disk.status = serde_json::from_value(json!({"holder": holder})).unwrap();
         disk
     }
 
-    fn select(disk: &Disk, stop: bool) -> Result<Option<String>> {
+    fn select(disk: &DiskSummary, stop: bool) -> Result<Option<String>> {
         StopArg { stop }.select_server(disk, "roll back")
     }
 
@@ -77,6 +76,6 @@ mod tests {
     #[test]
     fn server_that_has_stopped_needs_no_stop() {
         assert_eq!(select(&held(Some("2026-01-01T00:00:00Z")), true).unwrap(), None);
-        assert_eq!(select(&Disk::test(), false).unwrap(), None);
+        assert_eq!(select(&DiskSummary::test("home", "20Gi"), false).unwrap(), None);
     }
 }

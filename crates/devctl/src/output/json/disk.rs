@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use odc_api::v1alpha1::condition::{self, Type};
-use odc_api::v1alpha1::{Disk, DiskDiff, DiskOperation, DiskOperationResult, RestorePoint};
+use odc_api::v1alpha1::{DiskDiff, DiskOperation, DiskOperationResult};
 use serde::Serialize;
 
 use super::Condition;
-use crate::model::disk;
+use crate::model::disk::{self, DiskSummary, Point};
 
 /// The schema of `devctl disk list`.
 #[derive(Clone, Debug, Serialize)]
@@ -156,60 +156,45 @@ fn timestamp(time: Option<&Time>) -> Option<Timestamp> {
     time.map(|time| time.0)
 }
 
-impl From<&Disk> for DiskJson {
-    fn from(disk: &Disk) -> Self {
-        let (spec, status) = (&disk.spec, disk.status.as_ref());
-        let ready = disk::find_condition(disk, Type::Ready);
+impl From<&DiskSummary> for DiskJson {
+    fn from(disk: &DiskSummary) -> Self {
+        let (spec, status) = (&disk.spec, &disk.status);
+        let ready = disk::ready(disk);
         Self {
             name: disk.name_any(),
             display_name: disk::display_name(disk).map(str::to_owned),
-            phase: disk::phase(disk).as_str().to_owned(),
-            reason: ready.map(|ready| ready.reason.as_str().to_owned()),
-            message: ready.map(|ready| ready.message.to_string()).filter(|message| !message.is_empty()),
+            phase: disk::phase_str(disk).to_owned(),
+            reason: ready.map(|ready| ready.reason.clone()),
+            message: ready.map(|ready| ready.message.clone()).filter(|message| !message.is_empty()),
             size: spec.size.to_string(),
-            storage_class: spec.storage_class.as_ref().map(ToString::to_string),
-            claim: status.and_then(|status| status.claim.as_ref()).map(ToString::to_string),
-            server: status.and_then(|status| status.holder.as_ref()).map(|holder| holder.server.to_string()),
-            location: status.and_then(|status| status.location.as_ref()).map(ToString::to_string),
+            storage_class: spec.storage_class.clone(),
+            claim: status.claim.clone(),
+            server: status.holder.as_ref().map(|holder| holder.server.clone()),
+            location: status.location.clone(),
             deleted: spec.deleted,
             point_count: disk::points(disk).len(),
             created_at: timestamp(disk.metadata.creation_timestamp.as_ref()),
-            last_used: timestamp(status.and_then(|status| status.last_used.as_ref())),
+            last_used: timestamp(status.last_used.as_ref()),
         }
     }
 }
 
 impl DiskDetailJson {
-    pub fn new(disk: &Disk, operations: &[DiskOperation]) -> Self {
-        let conditions = disk.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let condition = |condition: &condition::Condition| Condition {
-            kind: condition.kind.as_str().to_owned(),
-            status: condition.status.as_str().to_owned(),
-            reason: condition.reason.as_str().to_owned(),
-            message: condition.message.to_string(),
-            since: Some(condition.last_transition_time.0),
-        };
+    pub fn new(disk: &DiskSummary, operations: &[DiskOperation]) -> Self {
         Self {
             disk: disk.into(),
-            conditions: conditions.iter().map(condition).collect(),
+            conditions: disk.status.conditions.iter().map(Condition::from).collect(),
             points: disk::points(disk).iter().map(PointJson::from).collect(),
             operations: operations.iter().map(OperationJson::from).collect(),
         }
     }
 }
 
-impl From<&RestorePoint> for PointJson {
-    fn from(point: &RestorePoint) -> Self {
-        let RestorePoint { name, at, reason, size, ready, consistency, note } = point;
-        Self {
-            name: name.to_string(),
-            at: timestamp(at.as_ref()),
-            reason: reason.as_str().to_owned(),
-            consistency: consistency.as_str().to_owned(),
-            size: size.map(|size| size.to_string()),
-            ready: *ready,
-            note: note.as_ref().map(ToString::to_string),
-        }
+impl From<&Point> for PointJson {
+    fn from(point: &Point) -> Self {
+        let Point { name, at, reason, consistency, size, ready, note } = point.clone();
+        let (at, size) = (timestamp(at.as_ref()), size.map(|size| size.to_string()));
+        Self { name, at, reason, consistency, size, ready, note }
     }
 }
 
@@ -251,7 +236,7 @@ mod tests {
 
     #[test]
     fn all_fields_of_a_new_disk_are_present() {
-        let value = serde_json::to_value(DiskJson::from(&Disk::test())).unwrap();
+        let value = serde_json::to_value(DiskJson::from(&DiskSummary::test("disk-home", "50Gi"))).unwrap();
         assert_eq!(
             value,
             json!({"name": "disk-home", "displayName": null, "phase": "Pending", "reason": null, "message": null,
@@ -264,7 +249,7 @@ mod tests {
     fn point_has_name_and_time() {
         let point = json!({"name": "home-1", "at": "2026-01-01T00:00:00Z", "reason": "OnDemand",
             "consistency": "CrashConsistent", "ready": true, "note": "before the upgrade"});
-        let point: RestorePoint = serde_json::from_value(point).unwrap();
+        let point: Point = serde_json::from_value(point).unwrap();
         assert_eq!(
             serde_json::to_value(PointJson::from(&point)).unwrap(),
             json!({"name": "home-1", "at": "2026-01-01T00:00:00Z", "reason": "OnDemand",

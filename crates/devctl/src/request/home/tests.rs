@@ -7,8 +7,8 @@ fn select_home(home: HomeArgs, defaults: &CreateDefaults, purpose: Purpose, node
     serde_json::to_value(select(&request, defaults, purpose, nodes).unwrap()).unwrap()
 }
 
-fn home_disk() -> Disk {
-    disk::empty(&"home".parse().unwrap(), "20Gi".parse().unwrap())
+fn home_disk() -> DiskSummary {
+    DiskSummary::test("home", "20Gi")
 }
 
 fn user(phase: Phase) -> ServerSummary {
