@@ -31,6 +31,7 @@ use crate::command::cp::CpArgs;
 use crate::command::create::CreateArgs;
 use crate::command::debug::DebugArgs;
 use crate::command::delete::DeleteArgs;
+use crate::command::disk::DiskArgs;
 use crate::command::edit::EditArgs;
 use crate::command::exec::ExecArgs;
 use crate::command::extend::ExtendArgs;
@@ -95,6 +96,9 @@ pub enum Command {
     /// Delete servers
     #[command(visible_alias = "rm", alias = "cancel")]
     Delete(DeleteArgs),
+    /// Manage disks: persistent homes with restore points
+    #[command(alias = "disks")]
+    Disk(DiskArgs),
     /// Change the lifetime, access, ports, idle action or priority of a server
     Edit(Box<EditArgs>),
     /// Diagnose a server
@@ -184,12 +188,17 @@ mod tests {
             "config set-cluster work --from k --in dev-ada",
             "config ssh-include enable",
             "create --idle-action end",
+            "create --no-persist",
+            "disks list",
         ] {
             let parsed = command().try_get_matches_from(["devctl"].into_iter().chain(line.split(' ')));
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
         }
         for (name, hidden) in [
-            ("create", &["--hours", "--dockerimage", "--gpu-type", "--count", "--key ", "--ttl", "--time "][..]),
+            (
+                "create",
+                &["--hours", "--dockerimage", "--gpu-type", "--count", "--key ", "--ttl", "--time ", "--no-persist"][..],
+            ),
             ("extend", &["--hours", "--time"]),
         ] {
             let mut command = command();

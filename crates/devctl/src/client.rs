@@ -10,11 +10,12 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry, WhatIfSpec, WhatIfStatus};
-use odc_api::v1alpha1::{DevServer, DevServerFlavor};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, Disk, DiskOperation, DiskOperationSpec};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::{Kind, Result};
+use crate::model::disk::DiskSummary;
 use crate::model::server::ServerSummary;
 
 /// The cluster and namespace a command acts on.
@@ -36,13 +37,13 @@ pub enum Scope {
     All,
 }
 
-/// An event of a server watch, as in `kube::runtime::watcher::Event`.
+/// An event of a watch, of servers by default, as in `kube::runtime::watcher::Event`.
 #[derive(Clone, Debug)]
-pub enum WatchEvent {
-    /// A list begins. Servers not applied before [`WatchEvent::InitDone`] no longer exist.
+pub enum WatchEvent<T = ServerSummary> {
+    /// A list begins. Objects not applied before [`WatchEvent::InitDone`] no longer exist.
     Init,
-    Apply(Box<ServerSummary>),
-    Delete(Box<ServerSummary>),
+    Apply(Box<T>),
+    Delete(Box<T>),
     InitDone,
     /// The connection was lost and is being reestablished.
     Interrupted(String),
@@ -124,7 +125,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 pub type LogStream = std::pin::Pin<Box<dyn futures_util::io::AsyncBufRead + Send>>;
 
 /// A cluster.
-pub trait Client: Servers + Flavors + QueueApi + Events + Pods + Admin {
+pub trait Client: Servers + Disks + Flavors + QueueApi + Events + Pods + Admin {
     fn target(&self) -> &Target;
 }
 
@@ -149,6 +150,29 @@ pub trait Servers: Send + Sync {
     ) -> Result<ServerSummary>;
     /// Deletes the object with this UID. Succeeds if it no longer exists.
     async fn delete(&self, name: &str, uid: &str, dry_run: bool) -> Result<()>;
+}
+
+/// Disks and operations of the own namespace. Fail with a hint if the cluster does not serve disks.
+#[async_trait]
+pub trait Disks: Send + Sync {
+    /// Returns all disks, sorted by name.
+    async fn disks(&self) -> Result<Vec<DiskSummary>>;
+    /// Returns the disk of this name, if it exists.
+    async fn disk(&self, name: &str) -> Result<Option<DiskSummary>>;
+    /// Fails with [`Kind::Conflict`](crate::error::Kind::Conflict) if the name is taken.
+    async fn create_disk(&self, disk: &Disk, dry_run: bool) -> Result<DiskSummary>;
+    /// Applies a merge patch.
+    async fn patch_disk(&self, name: &str, patch: Value, dry_run: bool) -> Result<DiskSummary>;
+    /// Deletes the object with this UID. Succeeds if it no longer exists.
+    async fn delete_disk(&self, name: &str, uid: &str) -> Result<()>;
+    /// Creates an operation with a generated name.
+    async fn create_operation(&self, spec: &DiskOperationSpec) -> Result<DiskOperation>;
+    /// Deletes the operation with this UID, which ends it. Succeeds if it no longer exists.
+    async fn delete_operation(&self, name: &str, uid: &str) -> Result<()>;
+    /// Returns the operations on a disk.
+    async fn operations(&self, disk: &str) -> Result<Vec<DiskOperation>>;
+    /// Watches one operation. The stream does not end.
+    fn watch_operation(&self, name: &str) -> BoxStream<'static, Result<WatchEvent<DiskOperation>>>;
 }
 
 #[async_trait]

@@ -12,6 +12,7 @@ pub mod cp;
 pub mod create;
 pub mod debug;
 pub mod delete;
+pub mod disk;
 pub mod edit;
 pub mod exec;
 pub mod extend;
@@ -47,6 +48,7 @@ pub async fn run(cli: Cli) -> Result<()> {
         Command::Hibernate(args) => hibernate::run(&ctx.connect().await?, args).await,
         Command::Wake(args) => wake::run(&ctx.connect().await?, args).await,
         Command::Delete(args) => delete::run(&ctx.connect().await?, args).await,
+        Command::Disk(args) => disk::run(&ctx.connect().await?, args).await,
         Command::Edit(args) => edit::run(&ctx.connect().await?, *args).await,
         Command::Debug(args) => debug::run(&ctx.connect().await?, args).await,
         Command::Avail(args) => avail::run(&ctx.connect().await?, args).await,

@@ -1,18 +1,20 @@
-//! Dynamic shell completion of server, flavor, PVC and context names.
+//! Dynamic shell completion of server, disk, restore point, flavor, PVC and context names.
 //!
 //! Errors and timeouts yield no candidates: completion must be fast and must not print.
 
 use std::ffi::OsStr;
 use std::time::Duration;
 
+use ::kube::ResourceExt as _;
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::{PathCompleter, ValueCompleter as _};
 use futures_util::StreamExt as _;
 
 use crate::cli::Global;
 use crate::client::kube::{self, KubeClient};
-use crate::client::{Flavors as _, Pods as _, Scope, Servers as _};
+use crate::client::{Disks as _, Flavors as _, Pods as _, Scope, Servers as _};
 use crate::config::{KEYS, Settings};
+use crate::model;
 
 const TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -43,6 +45,33 @@ pub fn flavor(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 pub fn claim(typed: &OsStr) -> Vec<CompletionCandidate> {
     candidates(typed, with_timeout(async |client: KubeClient| client.claims().await.ok()))
+}
+
+pub fn disk(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let names = with_timeout(async |client: KubeClient| {
+        let disks = client.disks().await.ok()?;
+        let named = disks.iter().map(|disk| (disk.name_any(), disk.spec.size.to_string()));
+        Some(named.collect())
+    });
+    candidates(typed, names)
+}
+
+/// Completes the restore points of the disk that the line names.
+pub fn point(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let names = with_timeout(async |client: KubeClient| {
+        let words: Vec<String> = std::env::args().collect();
+        let disks = client.disks().await.ok()?;
+        let named = disks.iter().filter(|disk| {
+            let display = model::disk::display_name(disk);
+            words.iter().any(|word| *word == disk.name_any() || Some(word.as_str()) == display)
+        });
+        let point = |point: &model::disk::Point| {
+            let at = point.at.as_ref().map(|at| format!(" {}", at.0)).unwrap_or_default();
+            (point.name.clone(), format!("{}{at}", point.reason))
+        };
+        Some(named.flat_map(|disk| model::disk::points(disk).iter().map(point)).collect())
+    });
+    candidates(typed, names)
 }
 
 /// Completes `NAME:` or a local file. Remote files are not completed, as that requires a login.

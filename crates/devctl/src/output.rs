@@ -2,6 +2,7 @@
 
 pub mod duration;
 pub mod json;
+pub mod key_values;
 pub mod redraw;
 mod sanitize;
 pub mod style;

@@ -1,5 +1,6 @@
 //! Prompts with options. `options` computes them; this module asks.
 
+pub mod home;
 pub mod options;
 
 use std::fmt::{self, Display};
@@ -13,12 +14,14 @@ use odc_api::v1alpha1::DevServerFlavor;
 
 use crate::clock;
 use crate::command::avail::AvailabilityData;
+use crate::config::CreateDefaults;
 use crate::context::ClusterContext;
 use crate::error::{Error, Result};
 use crate::model::queue::fetch_or_warn;
 use crate::model::server::ServerSummary;
 use crate::request;
-use crate::request::args::RequestArgs;
+use crate::request::args::{HomeArgs, RequestArgs};
+use crate::resolve::list_own;
 use crate::ui::prompt_error;
 use options::{Count, Row};
 
@@ -54,7 +57,7 @@ pub struct CreateAnswers {
     pub name: Option<String>,
 }
 
-/// Prompts for what the flags leave open: flavor, number of GPUs, lifetime, name. With `all`, config defaults are asked
+/// Prompts for what the flags leave open: flavor, number of GPUs, lifetime, home, name. With `all`, config defaults are asked
 /// for as well.
 pub async fn create(ctx: &ClusterContext, flags: &RequestArgs, name: Option<&str>, all: bool) -> Result<CreateAnswers> {
     let mut request = flags.clone();
@@ -72,11 +75,23 @@ pub async fn create(ctx: &ClusterContext, flags: &RequestArgs, name: Option<&str
     if flags.requested_lifetime().is_none() && (all || ctx.settings.create()?.lifetime.is_none()) {
         request.lifetime = Some(lifetime(&flavor)?);
     }
+    let defaults = ctx.settings.create()?;
+    let is_set = defaults.disk.is_some() || defaults.home_claim.is_some() || defaults.home_size.is_some();
+    if !flags.home.is_set() && (all || !is_set) && request.nodes.unwrap_or(1) == 1 && !request.distributed {
+        request.home = ask_home(ctx, &defaults).await?;
+    }
     let name = match name {
         Some(_) => None,
         None => self::name()?,
     };
     Ok(CreateAnswers { request, name })
+}
+
+/// Prompts for the home, with the disks of the user.
+async fn ask_home(ctx: &ClusterContext, defaults: &CreateDefaults) -> Result<HomeArgs> {
+    let (disks, servers) = tokio::try_join!(ctx.client.disks(), list_own(ctx))?;
+    let (default, size) = (request::home::default_name(defaults)?, request::home::default_size(defaults));
+    home::ask("Home directory?", home::all(default.as_str(), size, &disks, &servers), &disks)
 }
 
 async fn fetch(ctx: &ClusterContext) -> Result<(Vec<DevServerFlavor>, AvailabilityData)> {

@@ -1,6 +1,7 @@
 //! Creates servers: from flags and defaults to a `DevServer` object, and to the cluster.
 
 pub mod args;
+pub mod home;
 mod name;
 mod spec;
 
@@ -8,8 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
+use odc_api::name::ObjectName;
 use odc_api::ssh_key::PublicKey;
-use odc_api::v1alpha1::DevServer;
+use odc_api::v1alpha1::{DevServer, Disk};
 
 pub use name::{generate, sanitize};
 pub use spec::{GUEST_ACCESS_NOTICE, SpecPlan, build_spec, find_flavor, idle_action, port, priority};
@@ -23,18 +25,29 @@ use crate::signals::Signals;
 use crate::ssh;
 use crate::wait;
 use args::RequestArgs;
+use home::{Prepared, Purpose};
 
 /// How long to wait for a previous server of the same name to stop. A pre-stop script may take minutes.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Builds the `DevServer` object and prints the notices about it.
+/// A server that can be created.
+pub struct PlannedServer {
+    pub server: DevServer,
+    /// The disk of its home, if it must be created first.
+    pub new_disk: Option<Box<Disk>>,
+    /// The PVC of its home, if its disk has one.
+    pub home_claim: Option<ObjectName>,
+}
+
+/// Builds the `DevServer` object and prints the notices about it. Prompts for another home if its disk is in use.
 pub async fn build(
     ctx: &ClusterContext,
     name: Option<&str>,
     request: &RequestArgs,
+    purpose: Purpose,
     keys: Vec<PublicKey>,
     command: &[String],
-) -> Result<DevServer> {
+) -> Result<PlannedServer> {
     let flavors = ctx.client.flavors().await?;
     ctx.ui.trace_step("reading flavors");
     let name = match name {
@@ -47,7 +60,15 @@ pub async fn build(
             name
         }
     };
-    let SpecPlan { spec, notices } = build_spec(request, &ctx.settings.create()?, &flavors, keys, command)?;
+    let (mut request, defaults) = (request.clone(), ctx.settings.create()?);
+    let (SpecPlan { spec, notices }, new_disk, home_claim) = loop {
+        home::resolve_disk(ctx, &mut request.home).await?;
+        let plan = build_spec(&request, &defaults, purpose, &flavors, keys.clone(), command)?;
+        match home::prepare(ctx, name.as_str(), &plan.spec.home, &request.home, &defaults).await? {
+            Prepared::Ready { new_disk, claim } => break (plan, new_disk, claim),
+            Prepared::Other(home) => request.home = home,
+        }
+    };
     if request.image.is_none()
         && let Some((image, path)) = ctx.settings.project_image()
     {
@@ -59,7 +80,7 @@ pub async fn build(
     let mut server = DevServer::new(name.as_str(), spec);
     let Target { namespace, .. } = ctx.target();
     server.metadata.namespace = Some(namespace.clone());
-    Ok(server)
+    Ok(PlannedServer { server, new_disk, home_claim })
 }
 
 /// Returns the public keys of a new server: those of the flags, or else the user's own. May prompt to create a key.
@@ -82,8 +103,12 @@ pub fn read_public_key(path: &Path) -> Result<PublicKey> {
     })
 }
 
-/// Creates a server. Replaces a finished server of the same name, and waits for one that is stopping.
-pub async fn create(ctx: &ClusterContext, server: &DevServer) -> Result<ServerSummary> {
+/// Creates a server and its disk. Replaces a finished server of the same name, and waits for one that is stopping.
+pub async fn create(ctx: &ClusterContext, planned: &PlannedServer) -> Result<ServerSummary> {
+    let PlannedServer { server, new_disk, .. } = planned;
+    if let Some(disk) = new_disk {
+        home::create_disk(ctx, disk).await?;
+    }
     match submit(ctx, server).await {
         Err(error) if error.kind == Kind::Conflict => {}
         result => {
@@ -134,13 +159,18 @@ async fn replace_finished(ctx: &ClusterContext, mut old: ServerSummary) -> Resul
 }
 
 /// Validates a server and prints it.
-pub async fn dry_run(ctx: &ClusterContext, server: &DevServer) -> Result<()> {
-    validate(ctx, server).await?;
-    print(ctx, server)
+pub async fn dry_run(ctx: &ClusterContext, planned: &PlannedServer) -> Result<()> {
+    validate(ctx, planned).await?;
+    print(ctx, &planned.server)
 }
 
-/// Validates a server with a dry-run request.
-pub async fn validate(ctx: &ClusterContext, server: &DevServer) -> Result<()> {
+/// Validates a server and its disk with dry-run requests.
+pub async fn validate(ctx: &ClusterContext, planned: &PlannedServer) -> Result<()> {
+    let PlannedServer { server, new_disk, .. } = planned;
+    if let Some(disk) = new_disk {
+        ctx.client.create_disk(disk, true).await?;
+        ctx.ui.note(format!("disk {} ({}) would be created", disk.name_any(), disk.spec.size));
+    }
     match ctx.client.create(server, true).await {
         Err(error) if error.kind == Kind::Conflict => match ctx.client.get_summary(&server.name_any()).await? {
             Some(old) if !old.is_finished() && !old.is_deleting() && !old.is_stopping() => {

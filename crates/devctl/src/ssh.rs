@@ -52,6 +52,17 @@ pub async fn user_keys(ctx: &ClusterContext) -> Result<Vec<PublicKey>> {
     Ok(vec![created.public])
 }
 
+/// Makes this the only host key that OpenSSH accepts for a host name.
+pub fn pin_host_key(alias: &str, host_key: &str) -> Result<()> {
+    known_hosts::pin(&ssh_paths()?.known_hosts(), alias, host_key).map_err(|error| Error::failed(format_chain(&error)))
+}
+
+/// Removes the host key of a host that no longer exists.
+pub fn remove_host_key(alias: &str) -> Result<()> {
+    let removed = known_hosts::remove(&ssh_paths()?.known_hosts(), &[alias.to_owned()]);
+    removed.map_err(|error| Error::failed(format_chain(&error)))
+}
+
 /// Removes the host keys of a deleted server; the next server of this name has others.
 pub fn remove_host_keys(server: &ServerSummary) -> std::result::Result<(), known_hosts::Error> {
     let Ok(paths) = ssh_paths() else { return Ok(()) };

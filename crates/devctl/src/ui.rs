@@ -137,6 +137,19 @@ impl Ui {
         let answer = inquire::Confirm::new(confirm.question).with_default(confirm.default).prompt();
         answer.map_err(|error| prompt_error(&error))
     }
+
+    /// Asks for the name of an object that would be lost. `--yes` skips the question; without a terminal it is an error.
+    pub fn confirm_name(&self, question: &str, action: &str, name: &str) -> Result<()> {
+        if self.yes {
+            return Ok(());
+        }
+        if !self.is_interactive() {
+            return Err(Error::usage(format!("refusing to {action} without confirmation")).with_hint(PASS_YES));
+        }
+        let prompt = inquire::Text::new(question).with_help_message("type the name to confirm");
+        let typed = prompt.prompt().map_err(|error| prompt_error(&error))?;
+        if typed.trim() == name { Ok(()) } else { Err(Error::interrupted("aborted: the names differ")) }
+    }
 }
 
 /// Formats a warning.

@@ -2,6 +2,7 @@
 //!
 //! `steps` computes what to show from the state of the cluster; `progress` draws it.
 
+mod operation;
 mod progress;
 mod queue_poll;
 mod result;
@@ -15,6 +16,7 @@ use futures_util::StreamExt as _;
 use odc_api::queue::QueueEntry;
 use odc_api::v1alpha1::Phase;
 
+pub use operation::{OperationGoal, until_operation};
 pub use status::{until_deleted, until_status};
 pub use steps::{format_booking, format_queue};
 
@@ -104,7 +106,10 @@ impl Waiter<'_> {
         let mut watch = self.ctx.client.watch(Scope::Own, Some(self.name));
         let mut events = self.ctx.client.watch_events(self.name).fuse();
         let mut queue = queue_poll::poll_queue(&*self.ctx.client);
-        let mut progress = ProgressView::new(self.ctx, self.name, self.goal);
+        let mut progress = ProgressView::new(&self.ctx.ui, self.name);
+        if self.goal == Goal::Ready && self.ctx.ui.can_redraw() && self.ctx.ui.is_interactive() {
+            self.ctx.ui.info(format!("Waiting for server {} (Ctrl-\\ to detach, Ctrl-C to cancel)", self.name));
+        }
         let mut tick = tokio::time::interval(REDRAW_INTERVAL);
         let deadline = tokio::time::sleep(timeout.unwrap_or(Duration::MAX / 4));
         tokio::pin!(deadline);

@@ -10,7 +10,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "create",
-        "devctl create                                   # choose interactively\ndevctl create box --flavor h100 --gpus 2 --lifetime 4h\ndevctl create box --home-claim home             # keep the home in a PVC\ndevctl create train --flavor h100 --gpus 16 --distributed\ndevctl create big --flavor h100 --gpus 8 --lifetime 3h --at 'tue 9:00'\ndevctl create big --flavor h100 --gpus 8 --dry-run     # show when it would start\ndevctl create ci --no-connect --wait -o name    # in a script",
+        "devctl create                                   # choose interactively\ndevctl create box --flavor h100 --gpus 2 --lifetime 4h\ndevctl create box --disk data                   # use another disk as the home\ndevctl create tmp --ephemeral                   # delete the home with the server\ndevctl create train --flavor h100 --gpus 16 --distributed\ndevctl create big --flavor h100 --gpus 8 --lifetime 3h --at 'tue 9:00'\ndevctl create big --flavor h100 --gpus 8 --dry-run     # show when it would start\ndevctl create ci --no-connect --wait -o name    # in a script",
     ),
     (
         "list",
@@ -36,6 +36,37 @@ const EXAMPLES: &[(&str, &str)] = &[
         "edit",
         "devctl edit box --enable-jupyter\ndevctl edit box --add-user bob --extend 2h\ndevctl edit box               # choose interactively",
     ),
+    (
+        "disk",
+        "devctl disk list\ndevctl disk points home\ndevctl disk snapshot home --note 'before the upgrade'\ndevctl disk rollback home home-1a2b3c4d",
+    ),
+    (
+        "disk create",
+        "devctl disk create data --size 100Gi --daily 7\ndevctl disk create copy --from home\ndevctl disk create moved --from-claim old-home",
+    ),
+    ("disk list", "devctl disk list\ndevctl disk list -o json | jq -r '.[].name'"),
+    ("disk show", "devctl disk show home"),
+    ("disk rename", "devctl disk rename data 'Training data'"),
+    ("disk resize", "devctl disk resize home 50Gi"),
+    ("disk clone", "devctl disk clone home home-copy\ndevctl disk clone home old --point home-1a2b3c4d"),
+    (
+        "disk delete",
+        "devctl disk delete data                  # can be undeleted for 30 days\ndevctl disk delete data --purge          # delete the data now",
+    ),
+    ("disk undelete", "devctl disk undelete data"),
+    ("disk points", "devctl disk points home\ndevctl disk points home -o json | jq -r '.[0].name'"),
+    ("disk snapshot", "devctl disk snapshot home --note 'before the upgrade'"),
+    (
+        "disk browse",
+        "devctl disk browse home home-1a2b3c4d\ndevctl disk browse home home-1a2b3c4d -- cat notes.txt > notes.old",
+    ),
+    (
+        "disk diff",
+        "devctl disk diff home home-1a2b3c4d                  # what changed since then\ndevctl disk diff home home-1a2b3c4d home-5e6f7a8b --name-status",
+    ),
+    ("disk rollback", "devctl disk rollback home home-1a2b3c4d --stop"),
+    ("disk restore", "devctl disk restore home home-1a2b3c4d src/main.rs notes"),
+    ("disk unlock", "devctl disk unlock home"),
     ("debug", "devctl debug box\ndevctl debug box --logs"),
     ("avail", "devctl avail\ndevctl avail --watch h100"),
     ("flavors", "devctl flavors\ndevctl flavors -o wide"),

@@ -2,6 +2,7 @@
 //! command sends only the requests it needs.
 
 mod admin;
+mod disks;
 mod error;
 mod events;
 mod pods;

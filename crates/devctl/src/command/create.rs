@@ -3,9 +3,9 @@
 use clap::Args;
 use odc_api::open_enum::OpenEnum;
 use odc_api::queue::DryRunStatus;
-use odc_api::v1alpha1::{Admission, DevServer, DevServerStatus, Eta, Phase};
+use odc_api::v1alpha1::{Admission, DevServerStatus, Eta, Phase};
 
-use super::show::{details, fetch_activity};
+use super::show::print_ready;
 use super::ssh::SshArgs;
 use crate::cli::shared::{DryRunArgs, ServerArg, TimeoutArgs};
 use crate::clock;
@@ -16,8 +16,9 @@ use crate::model::server::ServerSummary;
 use crate::output::duration::format_clock;
 use crate::output::json;
 use crate::prompt;
-use crate::request;
 use crate::request::args::RequestArgs;
+use crate::request::home::Purpose;
+use crate::request::{self, PlannedServer};
 use crate::wait::{self, OnInterrupt};
 
 #[derive(Args, Debug)]
@@ -61,11 +62,12 @@ pub async fn run(ctx: &ClusterContext, mut args: CreateArgs) -> Result<()> {
         args.request = answers.request;
         name = name.or(answers.name);
     }
-    let server = request::build(ctx, name.as_deref(), &args.request, keys, &args.command).await?;
+    let planned =
+        request::build(ctx, name.as_deref(), &args.request, Purpose::Development, keys, &args.command).await?;
     if args.dry_run.dry_run {
-        return dry_run(ctx, server).await;
+        return dry_run(ctx, planned).await;
     }
-    let created = request::create(ctx, &server).await?;
+    let created = request::create(ctx, &planned).await?;
     let (name, now) = (created.name(), clock::now());
     ctx.ui.verbose(|| format!("created server {name}"));
     let terminal = ctx.ui.can_redraw() && ctx.out.is_terminal() && !ctx.out.structured();
@@ -87,8 +89,7 @@ pub async fn run(ctx: &ClusterContext, mut args: CreateArgs) -> Result<()> {
     if ctx.out.structured() {
         return print_created(ctx, &ready);
     }
-    let activity = if ready.spec.access.jupyter { fetch_activity(ctx, &ready).await } else { None };
-    ctx.out.print(&details::render_ready(ctx, &ready, activity.as_ref(), clock::now()))?;
+    print_ready(ctx, &ready).await?;
     if args.no_connect || !ctx.ui.is_interactive() || !terminal {
         return Ok(());
     }
@@ -111,9 +112,12 @@ fn needs_prompts(ctx: &ClusterContext, args: &CreateArgs) -> Result<bool> {
 }
 
 /// Prints the object that would be created, with the status that the queue expects.
-async fn dry_run(ctx: &ClusterContext, mut server: DevServer) -> Result<()> {
-    request::validate(ctx, &server).await?;
-    if let Some(status) = fetch_or_warn(ctx, ctx.client.dry_run(dry_run_spec(&server.spec))).await? {
+async fn dry_run(ctx: &ClusterContext, planned: PlannedServer) -> Result<()> {
+    request::validate(ctx, &planned).await?;
+    let PlannedServer { mut server, home_claim, .. } = planned;
+    let mut spec = dry_run_spec(&server.spec);
+    spec.home_claim = spec.home_claim.or(home_claim);
+    if let Some(status) = fetch_or_warn(ctx, ctx.client.dry_run(spec)).await? {
         ctx.ui.info(format_dry_run(&status, clock::now()));
         server.status = Some(expected_status(status));
     }

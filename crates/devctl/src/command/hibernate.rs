@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::cli::shared::{DryRunArgs, ServerArg};
 use crate::context::ClusterContext;
 use crate::error::{Error, Result};
+use crate::model::server::ServerSummary;
 use crate::output::json::print_server;
 use crate::resolve;
 use crate::wait;
@@ -40,16 +41,14 @@ pub async fn run(ctx: &ClusterContext, args: HibernateArgs) -> Result<()> {
             "cannot hibernate server {name}: its home directory is ephemeral and would be lost"
         ))
         .with_hint(format!(
-            "delete it with `devctl delete {name}`; to be able to hibernate, create servers with `--home-claim NAME`"
+            "delete it with `devctl delete {name}`; to be able to hibernate, create servers without `--ephemeral`"
         )));
     }
     if server.phase() == Some(Phase::Hibernated) {
         ctx.ui.info(format!("Server {name} is already hibernated"));
         return print_server(&ctx.out, &server);
     }
-    let patch = json!({"spec": {"desired": "Hibernated"}});
-    let mut after = ctx.client.patch(name, patch, None, args.dry_run.dry_run).await?;
-    ctx.ui.trace_step("requesting hibernation");
+    let mut after = request(ctx, name, args.dry_run.dry_run).await?;
     if args.dry_run.dry_run {
         ctx.ui.info(format!("Server {name} would be hibernated (dry run)"));
     } else if args.no_wait {
@@ -61,4 +60,11 @@ pub async fn run(ctx: &ClusterContext, args: HibernateArgs) -> Result<()> {
         ));
     }
     print_server(&ctx.out, &after)
+}
+
+/// Requests hibernation.
+pub async fn request(ctx: &ClusterContext, name: &str, dry_run: bool) -> Result<ServerSummary> {
+    let requested = ctx.client.patch(name, json!({"spec": {"desired": "Hibernated"}}), None, dry_run).await;
+    ctx.ui.trace_step("requesting hibernation");
+    requested
 }

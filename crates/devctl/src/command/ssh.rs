@@ -16,7 +16,7 @@ use crate::prompt;
 use crate::resolve;
 use crate::shell;
 use crate::ssh::connect::{ReadyServer, WaitOptions, wait_ready};
-use crate::ssh::host::{Host, SUFFIX};
+use crate::ssh::host::{self, Host, SUFFIX};
 use crate::ssh::options::{SshOptions, SshOverrides};
 use crate::ssh::{process, proxy, remote};
 
@@ -79,10 +79,8 @@ pub async fn run(ctx: &ClusterContext, args: SshArgs) -> Result<()> {
         None => 0,
     };
     let ready = wait_ready(ctx, server, node, options).await?;
-    let mut options = args.options.iter().map(|option| format!("-o{option}")).collect::<Vec<_>>();
-    // Allocate a terminal for commands as well, so that editors and debuggers work.
-    let tty = !args.command.is_empty() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    options.extend(tty.then(|| "-t".to_owned()));
+    let options = args.options.iter().map(|option| format!("-o{option}"));
+    let options = options.chain(terminal_option(&args.command)).collect();
     let overrides = SshOverrides {
         identity: args.identity.clone(),
         forward_agent: if args.forward_agent { Some(true) } else { args.no_forward_agent.then_some(false) },
@@ -98,6 +96,12 @@ pub async fn run(ctx: &ClusterContext, args: SshArgs) -> Result<()> {
         return ctx.out.print(&format!("{}\n", shell::join(words.iter().map(String::as_str))));
     }
     invocation.run(ctx, &ready).await
+}
+
+/// Allocates a terminal for commands as well, so that editors and debuggers work.
+pub fn terminal_option(command: &[String]) -> Option<String> {
+    let tty = !command.is_empty() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    tty.then(|| "-t".to_owned())
 }
 
 /// One run of ssh with the standard streams of devctl.
@@ -133,11 +137,16 @@ impl SshInvocation {
     fn command(&self, ctx: &ClusterContext, ready: &ReadyServer) -> Result<Command> {
         let alias = ready.host.alias();
         ready.pin_host_key(&alias)?;
-        let options = SshOptions::new(&ctx.global, &ctx.settings, ctx.target(), &self.overrides)?;
         let control_name = ready.server.metadata.uid.as_ref().map(|uid| format!("{uid}.{}", ready.host.node));
+        self.command_for(ctx, &alias, control_name.as_deref())
+    }
+
+    /// Returns the ssh command for a host whose key is pinned.
+    pub fn command_for(&self, ctx: &ClusterContext, alias: &str, control_name: Option<&str>) -> Result<Command> {
+        let options = SshOptions::new(&ctx.global, &ctx.settings, ctx.target(), &self.overrides)?;
         let mut command = Command::new("ssh");
         // The user's options precede the others: OpenSSH uses the first value of each option.
-        command.args(&self.options).args(options.flags(control_name.as_deref())).args(["-l", ctx.login_name()]);
+        command.args(&self.options).args(options.flags(control_name)).args(["-l", ctx.login_name()]);
         command.arg("--").arg(alias).args(&self.command_line);
         Ok(command)
     }
@@ -157,6 +166,11 @@ async fn run_proxy(ctx: &ClusterContext, args: &SshArgs, options: WaitOptions) -
 }
 
 async fn proxy(ctx: &ClusterContext, typed: &str, node: u32, options: WaitOptions) -> Result<()> {
+    if let Some(pod) = host::browse_pod(typed) {
+        // `devctl disk browse` has pinned the key.
+        let hint = "run `devctl disk browse` again: a restore point is closed after 30m without use";
+        return relay(ctx, pod, &format!("pod {pod}"), hint).await;
+    }
     let host = Host::parse(typed).map_err(|error| Error::usage(error.to_string()))?;
     let node = if host.node > 0 { host.node } else { node };
     let stderr = proxy::TtyStderr::redirect();
@@ -164,30 +178,41 @@ async fn proxy(ctx: &ClusterContext, typed: &str, node: u32, options: WaitOption
     drop(stderr);
     // OpenSSH looks up the key by the host as typed, after it receives the banner.
     ready.pin_host_key(&if typed.ends_with(SUFFIX) { typed.to_owned() } else { ready.host.alias() })?;
-    let (connection, banner) = connect_with_banner(ctx, &ready).await?;
+    let name = ready.server.name();
+    relay(ctx, &ready.pod, &format!("server {name}"), &format!("run `devctl debug {name} --logs` for details")).await
+}
+
+/// Relays between the standard streams and the SSH port of a pod. `title` names its owner in errors; `hint` is for a pod
+/// that does not respond.
+async fn relay(ctx: &ClusterContext, pod: &str, title: &str, hint: &str) -> Result<()> {
+    let (connection, banner) = connect_with_banner(ctx, pod, title, hint).await?;
     let result = proxy::relay(connection, &banner).await;
     result.map(drop).map_err(|error| {
-        Error::failed(format!("lost the connection to server {}: {}", ready.server.name(), format_chain(&error)))
+        Error::failed(format!("lost the connection to {title}: {}", format_chain(&error)))
             .with_hint("connect again; processes in tmux are still running")
     })
 }
 
 /// Connects and waits for the version banner, retrying while the agent restarts.
-async fn connect_with_banner(ctx: &ClusterContext, ready: &ReadyServer) -> Result<(Box<dyn Connection>, Vec<u8>)> {
+async fn connect_with_banner(
+    ctx: &ClusterContext,
+    pod: &str,
+    title: &str,
+    hint: &str,
+) -> Result<(Box<dyn Connection>, Vec<u8>)> {
     let started = Instant::now();
     loop {
-        let mut connection = ctx.client.connect(&ready.pod, odc_api::port::AGENT).await?;
+        let mut connection = ctx.client.connect(pod, odc_api::port::AGENT).await?;
         let banner = tokio::time::timeout(BANNER_TIMEOUT, proxy::read_version_banner(&mut connection)).await;
         match banner.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
             Ok(banner) => return Ok((connection, banner)),
             Err(_) if started.elapsed() < BANNER_TIMEOUT => tokio::time::sleep(RETRY_INTERVAL).await,
             Err(error) => {
-                let name = ready.server.name();
                 return Err(Error::failed(format!(
-                    "server {name} is running but its SSH port does not respond: {}",
+                    "{title} is running but its SSH port does not respond: {}",
                     format_chain(&error)
                 ))
-                .with_hint(format!("run `devctl debug {name} --logs` for details")));
+                .with_hint(hint));
             }
         }
     }

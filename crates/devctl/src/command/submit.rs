@@ -16,6 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::model::server::ServerSummary;
 use crate::request;
 use crate::request::args::RequestArgs;
+use crate::request::home::Purpose;
 use crate::shell;
 use crate::signals::{Signal, Signals};
 use crate::ssh::connect::{WaitOptions, resolve_ready};
@@ -63,11 +64,11 @@ pub async fn run(ctx: &ClusterContext, mut args: SubmitArgs) -> Result<()> {
         args.request.lifetime = Some(DEFAULT_LIFETIME);
     }
     let keys = request::public_keys(ctx, &args.request).await?;
-    let server = request::build(ctx, args.name.as_deref(), &args.request, keys, &[]).await?;
+    let planned = request::build(ctx, args.name.as_deref(), &args.request, Purpose::Job, keys, &[]).await?;
     if args.dry_run.dry_run {
-        return request::dry_run(ctx, &server).await;
+        return request::dry_run(ctx, &planned).await;
     }
-    let server = request::create(ctx, &server).await?;
+    let server = request::create(ctx, &planned).await?;
     let outcome = unless_interrupted(job(ctx, &args, &directory, server.name())).await?;
     // Ctrl-\ while waiting keeps the server, as with `create`.
     let detached = matches!(&outcome, Outcome::Finished(Err(error)) if error.kind == Kind::Interrupted);

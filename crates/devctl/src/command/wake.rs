@@ -3,9 +3,8 @@
 use clap::Args;
 use odc_api::v1alpha1::Phase;
 
-use super::show::{details, fetch_activity};
+use super::show::print_ready;
 use crate::cli::shared::{DryRunArgs, TimeoutArgs};
-use crate::clock;
 use crate::context::ClusterContext;
 use crate::error::Result;
 use crate::model::server::ServerSummary;
@@ -63,6 +62,5 @@ pub async fn run(ctx: &ClusterContext, args: WakeArgs) -> Result<()> {
     if ctx.out.structured() {
         return print_server(&ctx.out, &ready);
     }
-    let activity = if ready.spec.access.jupyter { fetch_activity(ctx, &ready).await } else { None };
-    ctx.out.print(&details::render_ready(ctx, &ready, activity.as_ref(), clock::now()))
+    print_ready(ctx, &ready).await
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use odc_api::duration::Duration;
-use odc_api::name::{ObjectName, TeamName};
+use odc_api::name::{DiskName, ObjectName, TeamName};
 use odc_api::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,12 @@ pub struct CreateDefaults {
     pub lifetime: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The disk of the home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskName>,
+    /// The size of the disk if it is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_size: Option<Quantity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home_claim: Option<ObjectName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,10 +84,10 @@ impl CreateDefaults {
     /// Fills unset fields from other defaults.
     #[must_use]
     pub fn or(self, others: &Self) -> Self {
-        let Self { flavor, gpus, lifetime, image, home_claim, home_size, team, jupyter } = self;
-        // Claim and size exclude each other: a size overrides the other claim.
-        let (home_claim, home_size) = match (home_claim, home_size) {
-            (None, None) => (others.home_claim.clone(), others.home_size),
+        let Self { flavor, gpus, lifetime, image, disk, disk_size, home_claim, home_size, team, jupyter } = self;
+        // Disk, claim and ephemeral size exclude each other: one of them overrides the home of the others.
+        let (disk, home_claim, home_size) = match (disk, home_claim, home_size) {
+            (None, None, None) => (others.disk.clone(), others.home_claim.clone(), others.home_size),
             home => home,
         };
         Self {
@@ -90,6 +96,8 @@ impl CreateDefaults {
             flavor: flavor.or_else(|| others.flavor.clone()),
             lifetime: lifetime.or(others.lifetime),
             image: image.or_else(|| others.image.clone()),
+            disk,
+            disk_size: disk_size.or(others.disk_size),
             home_claim,
             home_size,
             team: team.or_else(|| others.team.clone()),
@@ -199,7 +207,16 @@ mod tests {
             flavor: Some("cpu".into()),
             ..CreateDefaults::default()
         };
-        let merged = sized.or(&user);
+        let merged = sized.clone().or(&user);
         assert_eq!((merged.home_claim, merged.gpus), (None, None));
+        let disk = CreateDefaults {
+            disk: Some("work".parse().unwrap()),
+            disk_size: Some("50Gi".parse().unwrap()),
+            ..CreateDefaults::default()
+        };
+        let merged = disk.or(&sized);
+        assert_eq!((merged.home_size, merged.disk.is_some()), (None, true));
+        let merged = sized.or(&merged);
+        assert_eq!((merged.disk, merged.disk_size.is_some()), (None, true));
     }
 }

@@ -26,11 +26,21 @@ pub const KEYS: &[Key] = &[
     Key { name: "create.lifetime", description: "the lifetime of new servers", variable: Some("DEVCTL_LIFETIME") },
     Key { name: "create.image", description: "the image of new servers", variable: Some("DEVCTL_IMAGE") },
     Key {
+        name: "create.disk",
+        description: "the disk for the home directory [default: home]",
+        variable: Some("DEVCTL_DISK"),
+    },
+    Key {
+        name: "create.diskSize",
+        description: "the size of a new disk [default: 20Gi]",
+        variable: Some("DEVCTL_DISK_SIZE"),
+    },
+    Key {
         name: "create.homeClaim",
-        description: "the PVC for the home directory",
+        description: "an existing PVC for the home directory, instead of a disk",
         variable: Some("DEVCTL_HOME_CLAIM"),
     },
-    Key { name: "create.homeSize", description: "the size of an ephemeral home", variable: None },
+    Key { name: "create.homeSize", description: "the size of an ephemeral home, instead of a disk", variable: None },
     Key { name: "create.team", description: "the team whose quota is used", variable: Some("DEVCTL_TEAM") },
     Key { name: "create.jupyter", description: "whether new servers start JupyterLab", variable: None },
     Key { name: "ssh.identityFile", description: "the private SSH key", variable: Some("DEVCTL_IDENTITY") },
@@ -114,7 +124,7 @@ mod tests {
                 "output" => "wide",
                 "create.gpus" => "4",
                 "create.lifetime" => "2h",
-                "create.homeSize" => "5Gi",
+                "create.homeSize" | "create.diskSize" => "5Gi",
                 "create.jupyter" | "ssh.forwardAgent" | "ssh.include" => "true",
                 _ => "word",
             };

@@ -304,7 +304,7 @@ impl TryFrom<&DevServer> for ServerSummary {
 }
 
 /// Deserializes the metadata that is used and skips the rest, such as `managedFields`.
-fn light_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+pub(super) fn light_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Light {

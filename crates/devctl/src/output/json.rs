@@ -2,6 +2,8 @@
 //!
 //! Fields are never removed. All fields are always present; unknown values are null.
 
+pub mod disk;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use odc_api::v1alpha1::Phase;

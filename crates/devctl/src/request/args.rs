@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use odc_api::duration::Duration;
-use odc_api::name::{ObjectName, TeamName, UserName};
+use odc_api::name::{DiskName, ObjectName, TeamName, UserName};
 use odc_api::quantity::Quantity;
 
 use crate::cli::start_time::StartTime;
@@ -116,18 +116,33 @@ impl RequestArgs {
 }
 
 #[derive(Args, Clone, Debug, Default)]
-#[group(multiple = false)]
 pub struct HomeArgs {
-    /// Existing PVC for the home directory; it is kept when the server is deleted
-    #[arg(long, value_name = "PVC", help_heading = "Storage",
-        add = clap_complete::ArgValueCompleter::new(crate::completion::claim))]
-    pub home_claim: Option<ObjectName>,
+    /// Disk for the home directory, by name or display name; it is kept when the server ends [default: home, created on
+    /// first use; ephemeral for multi-node servers and submit]
+    #[arg(long, value_name = "NAME", help_heading = "Storage", conflicts_with_all = ["home_claim", "home_size", "ephemeral"],
+        add = clap_complete::ArgValueCompleter::new(crate::completion::disk))]
+    pub disk: Option<String>,
+    /// A disk to create, chosen in a prompt.
+    #[arg(skip)]
+    pub new_disk: Option<DiskName>,
+    /// Use an ephemeral home, which is deleted with the server
+    #[arg(long, alias = "no-persist", help_heading = "Storage")]
+    pub ephemeral: bool,
     /// Size of an ephemeral home [default: 10Gi]
     #[arg(long, value_name = "SIZE", help_heading = "Storage")]
     pub home_size: Option<Quantity>,
-    /// Use an ephemeral home without a warning
-    #[arg(long, help_heading = "Storage")]
-    pub no_persist: bool,
+    /// Existing PVC for the home directory, instead of a disk; it is kept when the server ends
+    #[arg(long, value_name = "PVC", help_heading = "Storage", conflicts_with_all = ["home_size", "ephemeral"],
+        add = clap_complete::ArgValueCompleter::new(crate::completion::claim))]
+    pub home_claim: Option<ObjectName>,
+}
+
+impl HomeArgs {
+    /// Reports whether a flag selects the home.
+    pub fn is_set(&self) -> bool {
+        let Self { disk, new_disk, ephemeral, home_size, home_claim } = self;
+        disk.is_some() || new_disk.is_some() || *ephemeral || home_size.is_some() || home_claim.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

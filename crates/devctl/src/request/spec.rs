@@ -5,12 +5,12 @@ use std::path::Path;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use odc_api::duration::Duration;
-use odc_api::quantity::Quantity;
 use odc_api::ssh_key::PublicKey;
 use odc_api::v1alpha1 as api;
 use odc_api::v1alpha1::{DevServerFlavor, DevServerSpec};
 
 use super::args::{IdleActionArg, PriorityArg, RequestArgs};
+use super::home::{self, Purpose};
 use crate::cli::value::PortArg;
 use crate::config::{CreateDefaults, expand_home};
 use crate::error::{Error, Result};
@@ -22,8 +22,6 @@ use crate::ui::{note, warning};
 /// Starting would take most of a shorter lifetime.
 const MIN_LIFETIME: Duration = Duration::minutes(5);
 const DEFAULT_LIFETIME: Duration = Duration::hours(8);
-/// In bytes. Enough for code and packages, and small enough for any node.
-const DEFAULT_HOME_SIZE: i64 = 10 << 30;
 
 /// Printed when other users are granted access.
 pub const GUEST_ACCESS_NOTICE: &str =
@@ -38,6 +36,7 @@ pub struct SpecPlan {
 pub fn build_spec(
     request: &RequestArgs,
     defaults: &CreateDefaults,
+    purpose: Purpose,
     flavors: &[DevServerFlavor],
     keys: Vec<PublicKey>,
     command: &[String],
@@ -50,8 +49,9 @@ pub fn build_spec(
     let gpus = request.gpus.or(if request.flavor.is_some() { None } else { defaults.gpus });
     let (count, nodes) = size(request, gpus, assumed)?;
     let lifetime = lifetime(request, defaults, flavor, &mut notices)?;
-    let home = home(request, defaults);
-    let idle = idle(request, &home, &mut notices);
+    let home = home::select(request, defaults, purpose, nodes)?;
+    let idle = idle(request, &home);
+    notices.extend(home::ephemeral_notice(request, purpose, &home, &idle));
     if let Some(flavor) = flavor {
         flavor_notices(flavor, &mut notices);
     }
@@ -179,39 +179,12 @@ fn lifetime(
     Ok(requested)
 }
 
-fn home(request: &RequestArgs, defaults: &CreateDefaults) -> api::Home {
-    let flags = &request.home;
-    let size = |size: Option<Quantity>| api::Home::Ephemeral(size.unwrap_or(Quantity::bytes(DEFAULT_HOME_SIZE)));
-    match (&flags.home_claim, flags.home_size, flags.no_persist) {
-        (Some(claim), _, _) => api::Home::Claim(claim.clone()),
-        (None, None, false) => match &defaults.home_claim {
-            Some(claim) => api::Home::Claim(claim.clone()),
-            None => size(defaults.home_size),
-        },
-        (None, requested, _) => size(requested.or(defaults.home_size)),
-    }
-}
-
-fn idle(request: &RequestArgs, home: &api::Home, notices: &mut Vec<String>) -> api::Idle {
+fn idle(request: &RequestArgs, home: &api::Home) -> api::Idle {
     let ephemeral = matches!(home, api::Home::Ephemeral(_));
     let action = request.idle_action.map(idle_action);
     let mut idle = api::Idle::default();
     idle.timeout = request.idle.unwrap_or(idle.timeout);
     idle.action = action.unwrap_or(if ephemeral { api::IdleAction::End } else { api::IdleAction::Hibernate });
-    if let (api::Home::Ephemeral(size), false, false) =
-        (home, request.home.no_persist, request.home.home_size.is_some())
-    {
-        let idle_stop = match idle.action {
-            api::IdleAction::End => {
-                format!(" The server is deleted after {} idle.", format_duration(idle.timeout))
-            }
-            api::IdleAction::None | api::IdleAction::Hibernate => String::new(),
-        };
-        notices.push(warning(format!(
-            "the home directory ({size}) is ephemeral and is deleted with the server.{idle_stop} Use `--home-claim NAME` \
-             for a persistent home."
-        )));
-    }
     idle
 }
 

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use crate::context::ClusterContext;
-use crate::error::{Error, Result, format_chain};
+use crate::error::{Error, Result};
 use crate::model::server::ServerSummary;
 use crate::model::wake::{self, WakeAction};
 use crate::resolve;
 use crate::ssh::host::Host;
-use crate::ssh::known_hosts;
 use crate::wait::{self, OnInterrupt};
 
 /// Whether and how long to wait for a server.
@@ -62,8 +61,7 @@ impl ReadyServer {
 
     /// Makes this the only host key that OpenSSH accepts for the alias.
     pub fn pin_host_key(&self, alias: &str) -> Result<()> {
-        known_hosts::pin(&super::ssh_paths()?.known_hosts(), alias, &self.host_key)
-            .map_err(|error| Error::failed(format_chain(&error)))
+        super::pin_host_key(alias, &self.host_key)
     }
 }
 

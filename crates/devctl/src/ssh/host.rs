@@ -1,6 +1,21 @@
-//! Host names for OpenSSH: `box.odc`, and `1.box.odc` for the second node of a multi-node server.
+//! Host names for OpenSSH: `box.odc`, `1.box.odc` for the second node of a multi-node server, and
+//! `POD.browse.disk.odc` for a restore point that is open.
 
 pub const SUFFIX: &str = ".odc";
+
+/// The suffix of a pod of `devctl disk browse`. No server has such a host name: a server name contains no dot.
+const BROWSE_SUFFIX: &str = ".browse.disk.odc";
+
+/// Returns the host name of a pod of `devctl disk browse`.
+pub fn browse_alias(pod: &str) -> String {
+    format!("{pod}{BROWSE_SUFFIX}")
+}
+
+/// Returns the pod of a host name of `devctl disk browse`.
+pub fn browse_pod(host: &str) -> Option<&str> {
+    let pod = host.strip_suffix(BROWSE_SUFFIX)?;
+    pod.parse::<odc_api::name::ObjectName>().is_ok().then_some(pod)
+}
 
 /// A node of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +73,18 @@ mod tests {
             let host = Host::parse(text).unwrap();
             assert_eq!(host, Host::new(server, node), "{text}");
             assert_eq!(host.alias(), alias);
+        }
+    }
+
+    #[test]
+    fn host_of_a_browse_pod_is_no_server() {
+        for pod in ["home-1a", "1"] {
+            let alias = browse_alias(pod);
+            assert_eq!(browse_pod(&alias), Some(pod));
+            assert!(Host::parse(&alias).is_err(), "{alias}");
+        }
+        for other in ["box.odc", ".browse.disk.odc", "a b.browse.disk.odc", "1.disk.odc"] {
+            assert_eq!(browse_pod(other), None, "{other}");
         }
     }
 

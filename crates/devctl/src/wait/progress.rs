@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use super::Goal;
 use super::steps::{Step, StepKey, StepState};
-use crate::context::ClusterContext;
 use crate::output::duration::format_since;
 use crate::output::sanitize;
 use crate::output::style::{GREEN, PLAIN, YELLOW, paint};
@@ -32,13 +30,10 @@ struct Spinners {
 }
 
 impl<'a> ProgressView<'a> {
-    pub fn new(ctx: &'a ClusterContext, name: &str, goal: Goal) -> Self {
-        let spinners = ctx.ui.can_redraw().then(|| Spinners::new(ctx.ui.width()));
-        let view = Self { ui: &ctx.ui, name: name.to_owned(), spinners, printed: BTreeSet::new() };
-        if view.spinners.is_some() && goal == Goal::Ready && ctx.ui.is_interactive() {
-            view.ui.info(format!("Waiting for server {name} (Ctrl-\\ to detach, Ctrl-C to cancel)"));
-        }
-        view
+    /// `name` starts the lines where they cannot be redrawn.
+    pub fn new(ui: &'a Ui, name: &str) -> Self {
+        let spinners = ui.can_redraw().then(|| Spinners::new(ui.width()));
+        Self { ui, name: name.to_owned(), spinners, printed: BTreeSet::new() }
     }
 
     pub fn show(&mut self, steps: &[Step], now: Timestamp) {

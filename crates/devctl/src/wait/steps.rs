@@ -27,6 +27,7 @@ pub enum StepKey {
     Pod(String),
     Hibernate,
     Stop,
+    Operation,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct Step {
 }
 
 impl Step {
-    fn new(key: StepKey, state: StepState, text: impl Into<String>, since: Option<Timestamp>) -> Self {
+    pub fn new(key: StepKey, state: StepState, text: impl Into<String>, since: Option<Timestamp>) -> Self {
         let text = text.into();
         Self { key, state, log_key: text.clone(), text, since }
     }

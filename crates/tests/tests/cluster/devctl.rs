@@ -2,6 +2,7 @@
 //! tests of changes run the operator.
 
 mod commands;
+mod disks;
 mod errors;
 mod fake_queue_api;
 mod fixture;

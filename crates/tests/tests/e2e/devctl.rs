@@ -1,6 +1,7 @@
 //! The real devctl executable with the rights of a user, against a real cluster.
 
 mod connect;
+mod disks;
 mod errors;
 mod keys;
 mod lifecycle;

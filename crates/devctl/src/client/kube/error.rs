@@ -119,6 +119,7 @@ fn forbidden_message(message: &str) -> Option<String> {
         "devservers" => "servers",
         "devserverflavors" => "flavors",
         "devserverusers" => "users",
+        "diskoperations" => "disk operations",
         other => other,
     };
     let namespace = rest.split_once("namespace \"").and_then(|(_, rest)| rest.split_once('"'));
@@ -134,6 +135,8 @@ fn humanize(message: &str) -> String {
         ("devserverflavors.odc.dev", "flavor"),
         ("devserverusers.odc.dev", "user"),
         ("teams.odc.dev", "team"),
+        ("diskoperations.odc.dev", "disk operation"),
+        ("disks.odc.dev", "disk"),
     ];
     kinds.iter().fold(message.to_owned(), |text, (kind, word)| text.replace(kind, word))
 }

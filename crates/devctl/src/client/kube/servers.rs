@@ -46,6 +46,44 @@ impl KubeClient {
         self.own_api::<K>().get_opt(name).await.map_err(|error| self.error(error))
     }
 
+    /// Watches all objects of an API, or one of them.
+    pub(super) fn watch_objects<K>(&self, api: Api<K>, name: Option<&str>) -> BoxStream<'static, Result<WatchEvent<K>>>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let config = watcher::Config::default();
+        let config = name.iter().fold(config, |config, name| config.fields(&format!("metadata.name={name}")));
+        let target = self.target.clone();
+        watcher(api, config)
+            .default_backoff()
+            .map(move |event| {
+                Ok(match event {
+                    Ok(watcher::Event::Init) => WatchEvent::Init,
+                    Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                        WatchEvent::Apply(Box::new(object))
+                    }
+                    Ok(watcher::Event::Delete(object)) => WatchEvent::Delete(Box::new(object)),
+                    Ok(watcher::Event::InitDone) => WatchEvent::InitDone,
+                    Err(error) => WatchEvent::Interrupted(watch_error(&target, error)?),
+                })
+            })
+            .boxed()
+    }
+
+    /// Deletes the object with this UID. Succeeds if it no longer exists.
+    pub(super) async fn delete_own<K>(&self, name: &str, uid: &str, dry_run: bool) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams { dry_run, preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.own_api::<K>().delete(name, &params).await {
+            Ok(_) => Ok(()),
+            Err(::kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
     /// Fetches one page. Returns its text and the continue token.
     async fn fetch_page(&self, requests: &Request, parameters: &ListParams) -> Result<(String, Option<String>)> {
         let request = requests.list(parameters).map_err(|error| self.error(::kube::Error::BuildRequest(error)))?;
@@ -89,24 +127,7 @@ impl Servers for KubeClient {
     }
 
     fn watch(&self, scope: Scope, name: Option<&str>) -> BoxStream<'static, Result<WatchEvent>> {
-        let api: Api<ServerSummary> = self.api(&scope);
-        let config = watcher::Config::default();
-        let config = name.iter().fold(config, |config, name| config.fields(&format!("metadata.name={name}")));
-        let target = self.target.clone();
-        watcher(api, config)
-            .default_backoff()
-            .map(move |event| {
-                Ok(match event {
-                    Ok(watcher::Event::Init) => WatchEvent::Init,
-                    Ok(watcher::Event::InitApply(server) | watcher::Event::Apply(server)) => {
-                        WatchEvent::Apply(Box::new(server))
-                    }
-                    Ok(watcher::Event::Delete(server)) => WatchEvent::Delete(Box::new(server)),
-                    Ok(watcher::Event::InitDone) => WatchEvent::InitDone,
-                    Err(error) => WatchEvent::Interrupted(watch_error(&target, error)?),
-                })
-            })
-            .boxed()
+        self.watch_objects(self.api(&scope), name)
     }
 
     async fn create(&self, server: &DevServer, dry_run: bool) -> Result<ServerSummary> {
@@ -132,13 +153,7 @@ impl Servers for KubeClient {
     }
 
     async fn delete(&self, name: &str, uid: &str, dry_run: bool) -> Result<()> {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let params = DeleteParams { dry_run, preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.own_api::<ServerSummary>().delete(name, &params).await {
-            Ok(_) => Ok(()),
-            Err(::kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(self.error(error)),
-        }
+        self.delete_own::<ServerSummary>(name, uid, dry_run).await
     }
 }
 

@@ -66,12 +66,17 @@ fn hint_for_reason(reason: Reason, name: &str) -> Option<String> {
         Reason::NotTeamMember => "Omit `--team`, or ask an administrator to add you to the team.".into(),
         Reason::PriorityTooHigh => format!("Lower the priority with `devctl edit {name} --priority normal`."),
         Reason::Maintenance => "Run `devctl avail` for the reason, or choose another flavor.".into(),
-        Reason::DiskNotFound => "Ask an administrator to create the PVC; the server then continues.".into(),
+        Reason::DiskNotFound => {
+            "Create the disk with `devctl disk create`, or ask an administrator for the PVC; the server then continues."
+                .into()
+        },
         Reason::DiskInUse => {
             "Another server uses this home. Find it with `devctl list -o wide`, then delete or hibernate it.".into()
         }
         Reason::DiskPending | Reason::DiskUnavailable => {
-            "The volume is not available. Ask your administrator about the storage.".into()
+            "The volume is not available. Ask your administrator about the storage and the default StorageClass, or \
+             create the server with `--ephemeral`."
+                .into()
         }
         Reason::QuotaExceeded => {
             "Your quota is exhausted. Delete or hibernate a server; run `devctl list` to see them.".into()

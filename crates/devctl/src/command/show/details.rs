@@ -1,8 +1,7 @@
 //! The details of a server for `show`, `debug` and after it became ready.
 
-use std::collections::VecDeque;
-
 use jiff::Timestamp;
+use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::Phase;
 
 use crate::context::ClusterContext;
@@ -10,55 +9,23 @@ use crate::model::activity::Activity;
 use crate::model::server::{Pod, Port, ServerSummary};
 use crate::output::duration::{format, format_clock, format_duration, format_since, format_until_expiry};
 use crate::output::json::ServerJson;
-use crate::output::style::{self, BOLD, DIM, RED, YELLOW, paint};
-use crate::output::table::wrap;
+use crate::output::key_values::KeyValues;
+use crate::output::style::{self, BOLD, RED, YELLOW, paint};
 use crate::wait::{format_booking, format_queue};
 
-/// Spaces between keys and values.
-const GAP: usize = 2;
-
-/// Aligned keys and values.
-#[derive(Default)]
-struct KeyValues(Vec<(String, String)>);
-
-impl KeyValues {
-    /// Adds a row, unless the value is empty.
-    fn add(&mut self, key: &str, value: impl Into<String>) {
-        let value = value.into();
-        if !value.is_empty() {
-            self.0.push((key.to_owned(), value));
-        }
-    }
-
-    fn render(&self, indent: &str, width: Option<usize>) -> String {
-        let key_width = self.0.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
-        let value_width = width.map_or(usize::MAX, |width| width.saturating_sub(indent.len() + key_width + GAP));
-        let row = |(key, value): &(String, String)| {
-            let mut lines: VecDeque<String> = value.lines().flat_map(|line| wrap_value(line, value_width)).collect();
-            let first = lines.pop_front().unwrap_or_default();
-            let others: String = lines.iter().map(|line| format!("{indent}{:key_width$}  {line}\n", "")).collect();
-            format!("{indent}{}  {first}\n{others}", paint(DIM, &format!("{key:key_width$}")))
-        };
-        self.0.iter().map(row).collect()
-    }
-}
-
-/// Wraps prose. URLs, keys and aligned or styled text stay on one line.
-fn wrap_value(line: &str, width: usize) -> Vec<String> {
-    let verbatim = line.contains("://") || line.contains("  ") || line.contains('\x1b') || line.starts_with("ssh-");
-    if verbatim || line.chars().count() <= width { vec![line.to_owned()] } else { wrap(line, width) }
+/// What is known besides the object.
+#[derive(Clone, Copy, Default)]
+pub struct Observed<'a> {
+    pub activity: Option<&'a Activity>,
+    /// The size of the disk of the home.
+    pub home_size: Option<Quantity>,
 }
 
 /// Renders a server that just became ready: how to connect, when it expires, its home.
-pub fn render_ready(
-    ctx: &ClusterContext,
-    server: &ServerSummary,
-    activity: Option<&Activity>,
-    now: Timestamp,
-) -> String {
+pub fn render_ready(ctx: &ClusterContext, server: &ServerSummary, observed: Observed<'_>, now: Timestamp) -> String {
     let mut rows = KeyValues::default();
-    connect_rows(&mut rows, ctx, server, activity);
-    rows.add("Home", format_home(server));
+    connect_rows(&mut rows, ctx, server, observed.activity);
+    rows.add("Home", format_home(server, observed.home_size));
     rows.add("Extend", format!("devctl extend {} 2h", server.name()));
     let expires = server
         .status
@@ -75,18 +42,19 @@ pub fn render_ready(
 }
 
 /// Renders all details and the next step.
-pub fn render(ctx: &ClusterContext, server: &ServerSummary, activity: Option<&Activity>, now: Timestamp) -> String {
-    let mut rows = detail_rows(ctx, server, activity, now);
+pub fn render(ctx: &ClusterContext, server: &ServerSummary, observed: Observed<'_>, now: Timestamp) -> String {
+    let mut rows = detail_rows(ctx, server, observed, now);
     rows.add("Next", next_step(server));
     rows.render("", ctx.out.width())
 }
 
 /// Renders all details without the next step, which the hints of `devctl debug` replace.
 pub fn render_for_debug(ctx: &ClusterContext, server: &ServerSummary, now: Timestamp) -> String {
-    detail_rows(ctx, server, None, now).render("", ctx.out.width())
+    detail_rows(ctx, server, Observed::default(), now).render("", ctx.out.width())
 }
 
-fn detail_rows(ctx: &ClusterContext, server: &ServerSummary, activity: Option<&Activity>, now: Timestamp) -> KeyValues {
+fn detail_rows(ctx: &ClusterContext, server: &ServerSummary, observed: Observed<'_>, now: Timestamp) -> KeyValues {
+    let Observed { activity, home_size } = observed;
     let mut rows = KeyValues::default();
     let json = ServerJson::from(server);
     rows.add("Name", paint(BOLD, server.name()));
@@ -98,7 +66,7 @@ fn detail_rows(ctx: &ClusterContext, server: &ServerSummary, activity: Option<&A
     rows.add("Machine", format_machine(server));
     rows.add("Image", json.image.clone().unwrap_or_default());
     rows.add("Team", json.team.clone().unwrap_or_default());
-    rows.add("Home", format_home(server));
+    rows.add("Home", format_home(server, home_size));
     rows.add("Queue", format_queue_row(server, now));
     rows.add("Lifetime", format_lifetime(server, now));
     if !server.is_finished() {
@@ -146,11 +114,14 @@ fn format_machine(server: &ServerSummary) -> String {
     format!("{flavor}{gpus}{node}")
 }
 
-fn format_home(server: &ServerSummary) -> String {
+fn format_home(server: &ServerSummary, size: Option<Quantity>) -> String {
     let home = &server.spec.home;
     match (&home.claim, &home.disk, &home.ephemeral) {
         (Some(claim), _, _) => format!("PVC {claim}, kept when the server is deleted"),
-        (_, Some(disk), _) => format!("disk {disk}, kept when the server is deleted"),
+        (_, Some(disk), _) => {
+            let size = size.map(|size| format!("{size}, ")).unwrap_or_default();
+            format!("{size}disk {disk}: kept when the server ends")
+        }
         (_, _, Some(size)) => format!("{size}, {}", paint(YELLOW, "ephemeral: deleted with the server")),
         _ => String::new(),
     }
@@ -298,5 +269,21 @@ fn next_step(server: &ServerSummary) -> String {
             format!("run `devctl ssh {name}` to wait for it and connect, or `devctl debug {name}` for details")
         }
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn home_on_a_disk_has_its_size() {
+        let server = json!({"metadata": {"name": "box"}, "spec": {"home": {"disk": "home"}}});
+        let server: ServerSummary = serde_json::from_value(server).unwrap();
+        let text = format_home(&server, "20Gi".parse().ok());
+        assert_eq!(text, "20Gi, disk home: kept when the server ends");
+        assert_eq!(format_home(&server, None), "disk home: kept when the server ends");
     }
 }

@@ -17,7 +17,7 @@ fn flavors() -> Vec<DevServerFlavor> {
 }
 
 fn build(flags: &str) -> Result<SpecPlan> {
-    build_spec(&parse(flags), &CreateDefaults::default(), &flavors(), vec![], &[])
+    build_spec(&parse(flags), &CreateDefaults::default(), Purpose::Development, &flavors(), vec![], &[])
 }
 
 fn build_error(flags: &str) -> Error {
@@ -25,18 +25,30 @@ fn build_error(flags: &str) -> Error {
 }
 
 #[test]
-fn default_request_is_8h_of_the_default_flavor_with_an_ephemeral_home() {
+fn default_request_is_8h_of_the_default_flavor_with_a_disk() {
     let SpecPlan { spec, notices } = build("").unwrap();
     assert_eq!((spec.flavor, spec.count, spec.nodes, spec.lifetime), (None, None, 1, Duration::hours(8)));
-    assert_eq!((spec.home, spec.idle.action), (api::Home::Ephemeral("10Gi".parse().unwrap()), api::IdleAction::End));
-    assert!(notices[0].contains("is ephemeral") && notices[0].contains("--home-claim"), "{notices:?}");
+    assert_eq!((spec.home, spec.idle.action), (api::Home::Disk("home".parse().unwrap()), api::IdleAction::Hibernate));
+    assert_eq!(notices.len(), 0, "{notices:?}");
 }
 
 #[test]
-fn claim_hibernates_when_idle_and_no_persist_prints_no_notice() {
-    let SpecPlan { spec, notices } = build("--home-claim home").unwrap();
-    assert_eq!((spec.idle.action, notices.len()), (api::IdleAction::Hibernate, 0));
-    assert_eq!(build("--no-persist").unwrap().notices.len(), 0);
+fn server_with_an_ephemeral_home_is_deleted_when_idle() {
+    let SpecPlan { spec, notices } = build("--nodes 2").unwrap();
+    assert_eq!((spec.home, spec.idle.action), (api::Home::Ephemeral("10Gi".parse().unwrap()), api::IdleAction::End));
+    assert!(notices[0].contains("is ephemeral") && notices[0].contains("--disk"), "{notices:?}");
+    for flag in ["--no-persist", "--ephemeral", "--ephemeral --home-size 5Gi"] {
+        let SpecPlan { spec, notices } = build(flag).unwrap();
+        assert_eq!((spec.idle.action, notices.len()), (api::IdleAction::End, 0), "{flag}");
+    }
+}
+
+#[test]
+fn claim_and_disk_hibernate_when_idle() {
+    for flag in ["--home-claim home", "--disk data", "--disk data --nodes 2"] {
+        let SpecPlan { spec, notices } = build(flag).unwrap();
+        assert_eq!((spec.idle.action, notices.len()), (api::IdleAction::Hibernate, 0), "{flag}");
+    }
 }
 
 #[test]
@@ -76,7 +88,8 @@ fn defaults_fill_unset_flags() {
         home_claim: Some("home".parse().unwrap()),
         ..CreateDefaults::default()
     };
-    let spec = |flags: &str| build_spec(&parse(flags), &defaults, &flavors(), vec![], &[]).unwrap().spec;
+    let spec =
+        |flags: &str| build_spec(&parse(flags), &defaults, Purpose::Development, &flavors(), vec![], &[]).unwrap().spec;
     assert_eq!((spec("").count, spec("").lifetime), (Some(2), Duration::hours(2)));
     assert_eq!(spec("").home, api::Home::Claim("home".parse().unwrap()));
     assert_eq!(spec("--no-persist").home, api::Home::Ephemeral("10Gi".parse().unwrap()));
@@ -103,6 +116,7 @@ fn all_flags_are_in_the_spec() {
 #[test]
 fn command_is_quoted_for_the_setup_script() {
     let command = ["echo".to_owned(), "it's here".to_owned(), "$HOME".to_owned()];
-    let plan = build_spec(&parse(""), &CreateDefaults::default(), &flavors(), vec![], &command).unwrap();
+    let defaults = CreateDefaults::default();
+    let plan = build_spec(&parse(""), &defaults, Purpose::Development, &flavors(), vec![], &command).unwrap();
     assert_eq!(plan.spec.setup.unwrap().script.as_deref(), Some("echo \"it's here\" '$HOME'\n"));
 }

@@ -146,14 +146,8 @@ async fn structured_output_after_each_change() -> anyhow::Result<()> {
 #[tokio::test]
 async fn create_waits_for_a_stopping_server_of_the_same_name() -> anyhow::Result<()> {
     with_operator(async |fixture, machine| {
-        let words = ["create", "box", "-t", "cpu", "--no-persist", "--wait"];
-        let first = ada(machine, &["create", "box", "-t", "cpu", "--wait"]).await?;
-        assert!(
-            first.err.contains("the home directory (10Gi) is ephemeral and is deleted with the server."),
-            "{}",
-            first.err
-        );
-        first.success()?;
+        let words = ["create", "box", "-t", "cpu", "--ephemeral", "--wait"];
+        ada(machine, &words).await?.success()?;
         let old = fixture.servers.get("box").await?;
         // The next server has another host key.
         let hosts = machine.home("ada").join(".ssh/odc/known_hosts");

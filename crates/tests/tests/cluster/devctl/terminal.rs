@@ -18,7 +18,7 @@ fn running() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn create_prompts_for_flavor_count_lifetime_and_name() -> anyhow::Result<()> {
+async fn create_prompts_for_flavor_count_lifetime_home_and_name() -> anyhow::Result<()> {
     with_fixture(async |fixture| {
         let mut terminal = terminal(fixture, &["create", "--no-connect"])?;
         let screen = block_in_place(|| terminal.wait_for("type to filter]"))?;
@@ -38,11 +38,15 @@ async fn create_prompts_for_flavor_count_lifetime_and_name() -> anyhow::Result<(
         let screen = block_in_place(|| terminal.wait_for("> 8h"))?;
         assert!(screen.contains("Lifetime?"), "{screen}");
         terminal.type_keys(&format!("{UP}{ENTER}"))?;
+        let screen = block_in_place(|| terminal.wait_for("ephemeral  deleted with the server"))?;
+        assert!(screen.contains("> disk home  20Gi, created now"), "{screen}");
+        terminal.type_keys(ENTER)?;
         block_in_place(|| terminal.wait_for("Server name?"))?;
         terminal.type_keys(&format!("box{ENTER}"))?;
         block_in_place(|| terminal.wait_for("Waiting for server box"))?;
         let spec = fixture.servers("ada").get("box").await?.spec;
         assert_eq!((spec.flavor.map(String::from).as_deref(), spec.count, spec.lifetime), (Some("h100"), Some(2), Duration::hours(4)));
+        assert_eq!(serde_json::to_value(&spec.home)?, json!({"disk": "home"}));
 
         // The queue position is redrawn.
         for position in [2, 1] {

@@ -1,0 +1,89 @@
+//! Disks and operations on them.
+
+use ::kube::ResourceExt as _;
+use ::kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationSpec};
+use serde_json::Value;
+
+use super::{FIELD_MANAGER, KubeClient};
+use crate::client::{Disks, WatchEvent};
+use crate::error::{Error, Kind, Result};
+use crate::model::disk::{self, DiskSummary};
+
+impl KubeClient {
+    /// Converts the error of a request to a collection. It is not found if the custom resource is not installed.
+    fn collection_error(&self, error: ::kube::Error) -> Error {
+        match error {
+            ::kube::Error::Api(status) if status.code == 404 => unsupported(&self.target.context),
+            error => self.error(error),
+        }
+    }
+
+    fn post_params(dry_run: bool) -> PostParams {
+        PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) }
+    }
+}
+
+fn unsupported(context: &str) -> Error {
+    Error::not_found(format!("disks are not installed on context {context}"))
+        .with_hint("ask your administrator to update ODC, or pass `--ephemeral` to create a server without a disk")
+}
+
+#[async_trait]
+impl Disks for KubeClient {
+    async fn disks(&self) -> Result<Vec<DiskSummary>> {
+        let api: Api<DiskSummary> = self.own_api();
+        let list = api.list(&ListParams::default()).await.map_err(|error| self.collection_error(error))?;
+        Ok(list.items)
+    }
+
+    async fn disk(&self, name: &str) -> Result<Option<DiskSummary>> {
+        self.own_api::<DiskSummary>().get_opt(name).await.map_err(|error| self.error(error))
+    }
+
+    async fn create_disk(&self, disk: &Disk, dry_run: bool) -> Result<DiskSummary> {
+        let created = self.own_api::<Disk>().create(&Self::post_params(dry_run), disk).await;
+        let created = created.map_err(|error| self.collection_error(error))?;
+        DiskSummary::try_from(&created).map_err(|error| self.error(::kube::Error::SerdeError(error)))
+    }
+
+    async fn patch_disk(&self, name: &str, patch: Value, dry_run: bool) -> Result<DiskSummary> {
+        let params = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patched = self.own_api::<DiskSummary>().patch(name, &params, &Patch::Merge(&patch)).await;
+        patched.map_err(|error| match self.error(error) {
+            error if error.kind == Kind::NotFound => disk::not_found(name, None),
+            error => error,
+        })
+    }
+
+    async fn delete_disk(&self, name: &str, uid: &str) -> Result<()> {
+        self.delete_own::<DiskSummary>(name, uid, false).await
+    }
+
+    async fn create_operation(&self, spec: &DiskOperationSpec) -> Result<DiskOperation> {
+        let mut operation = DiskOperation::new("", spec.clone());
+        operation.metadata.name = None;
+        let action = disk::action_str(spec.action).to_lowercase();
+        operation.metadata.generate_name = Some(format!("{}-{action}-", spec.disk));
+        let created = self.own_api::<DiskOperation>().create(&Self::post_params(false), &operation).await;
+        created.map_err(|error| self.collection_error(error))
+    }
+
+    async fn delete_operation(&self, name: &str, uid: &str) -> Result<()> {
+        self.delete_own::<DiskOperation>(name, uid, false).await
+    }
+
+    async fn operations(&self, disk: &str) -> Result<Vec<DiskOperation>> {
+        let api: Api<DiskOperation> = self.own_api();
+        let params = ListParams::default().fields(&format!("spec.disk={disk}"));
+        let mut operations = api.list(&params).await.map_err(|error| self.collection_error(error))?.items;
+        operations.sort_by_key(|operation| operation.creation_timestamp().map(|time| time.0));
+        Ok(operations)
+    }
+
+    fn watch_operation(&self, name: &str) -> BoxStream<'static, Result<WatchEvent<DiskOperation>>> {
+        self.watch_objects(self.own_api(), Some(name))
+    }
+}
