@@ -396,6 +396,8 @@ fn is_pending_reason(reason: Reason) -> bool {
         | Reason::Succeeded
         | Reason::PointUnavailable
         | Reason::TooManyPoints
+        | Reason::TooManyBrowseOperations
+        | Reason::PodFailed
         | Reason::OperationTimeout => false,
     }
 }

@@ -104,6 +104,16 @@ impl DiskOperationSpec {
         self.arguments.as_ref()?.point.as_ref()
     }
 
+    /// Returns the point to compare with, for Diff.
+    pub fn to(&self) -> Option<&ObjectName> {
+        self.arguments.as_ref()?.to.as_ref()
+    }
+
+    /// Returns the paths to copy, for Restore.
+    pub fn paths(&self) -> &[Text<512>] {
+        self.arguments.as_ref().map(|arguments| arguments.paths.as_slice()).unwrap_or_default()
+    }
+
     pub fn new_name(&self) -> Option<&DiskName> {
         self.arguments.as_ref()?.name.as_ref()
     }

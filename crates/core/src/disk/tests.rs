@@ -196,7 +196,7 @@ fn namespace_deletion_keeps_the_data() {
     disk.metadata.annotations = Some([(odc_api::annotation::CONFIRM_DELETE.to_owned(), "disk-home".to_owned())].into());
     let observed =
         Observed { is_namespace_deleting: true, claims: namespace.claims.iter().collect(), ..Observed::default() };
-    let plan = reconcile(&disk, &observed, namespace.now);
+    let plan = reconcile(&disk, &observed, &crate::devserver::fixtures::settings(), namespace.now);
     assert!(plan.writes.iter().all(|write| !matches!(write, Write::Delete(_))), "{:?}", plan.writes);
     assert!(matches!(plan.writes.last(), Some(Write::Apply(object)) if object.kind == Kind::Disk));
 }
