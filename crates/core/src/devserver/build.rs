@@ -71,7 +71,7 @@ fn metadata(valid: &Valid<'_>, name: String) -> ObjectMeta {
 }
 
 /// Escapes text for `command` and `env` fields, where Kubernetes expands `$(X)` and replaces `$$` by `$`.
-fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
 

@@ -3,7 +3,11 @@
 
 mod browse;
 mod clone;
+mod diff;
+mod job;
+mod pod_state;
 mod point_argument;
+mod restore;
 mod rollback;
 mod unlock;
 
@@ -221,9 +225,8 @@ fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> 
         DiskAction::Clone => clone::clone(state, steps, operation),
         DiskAction::Unlock => unlock::unlock(state, steps),
         DiskAction::Browse => browse::browse(state, steps, operation),
-        DiskAction::Diff | DiskAction::Restore => {
-            Progress::Failed(Reason::Invalid, "The action is not supported.".into())
-        }
+        DiskAction::Diff => diff::diff(state, steps, operation),
+        DiskAction::Restore => restore::restore(state, steps, operation),
     }
 }
 

@@ -11,8 +11,9 @@ use odc_api::{HOME, annotation};
 use super::{State, claim, temporary};
 use crate::cluster::Claim;
 use crate::devserver::build::size::{self, CpuMemory};
-use crate::devserver::build::{HOST_KEY, MAIN, PRIORITY_CLASS, authorized_keys, container, env, owner_keys};
-use crate::devserver::build::{security, volume};
+use crate::devserver::build::{
+    HOST_KEY, MAIN, PRIORITY_CLASS, authorized_keys, container, env, literal, owner_keys, security, volume,
+};
 use crate::manifest::{Kind, Object};
 use crate::plan::Write;
 
@@ -24,6 +25,21 @@ const INIT_MEMORY: Quantity = Quantity::bytes(64 << 20);
 const SHARED_MEMORY: Quantity = Quantity::bytes(16 << 20);
 /// Nothing has to be saved when the pod ends.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// How long a job may run. The kubelet ends it then.
+const JOB_DEADLINE: Duration = Duration::from_secs(60 * 60);
+/// Where the agent is in its own image.
+const AGENT: &str = "/odc-agent";
+/// Where the copy of a point is mounted in a job.
+pub(super) const POINT_PATH: &str = "/point";
+/// Where the later state, or the data of the disk, is mounted in a job.
+pub(super) const DATA_PATH: &str = "/data";
+
+/// A claim that a job mounts.
+pub(super) struct Mount<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) path: &'static str,
+    pub(super) is_read_only: bool,
+}
 
 /// Returns the name of the Secret of an operation's pod.
 fn secret_name(state: &State<'_>, operation: &DiskOperation) -> String {
@@ -97,6 +113,56 @@ pub(super) fn browse(
         security_context: Some(security::pod(Privilege::Restricted)),
         volumes: Some(volume::base_volumes(&secret_name(state, operation), SHARED_MEMORY, home, true)),
         ..base_spec(temporary::affinity(state, &[claim]))
+    };
+    Object::new(Kind::Pod, &Pod { metadata, spec: Some(spec), status: None })
+}
+
+pub(super) fn diff_command() -> Vec<String> {
+    [AGENT, "compare-trees", "--earlier", POINT_PATH, "--later", DATA_PATH, "--result", TERMINATION_MESSAGE_PATH]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+pub(super) fn restore_command(operation: &DiskOperation) -> Vec<String> {
+    let mut command =
+        [AGENT, "copy-paths", "--from", POINT_PATH, "--to", DATA_PATH, "--id", temporary::uid(operation), "--"]
+            .map(str::to_owned)
+            .to_vec();
+    command.extend(operation.spec.paths().iter().map(|path| literal(path.as_str())));
+    command
+}
+
+/// The default of Kubernetes.
+const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
+
+/// Returns a pod that runs one command of the agent. No program of the user runs in it, so it may read files of all
+/// users, and keep their owners.
+pub(super) fn job(state: &State<'_>, operation: &DiskOperation, command: Vec<String>, mounts: &[Mount<'_>]) -> Object {
+    let name = claim::name(state.name, temporary::uid(operation));
+    let metadata = temporary::metadata(state, operation, &name);
+    let volume_name = |mount: &Mount<'_>| mount.path.trim_start_matches('/').to_owned();
+    let volumes =
+        mounts.iter().map(|mount| volume::from_claim(volume_name(mount), &mount.claim.name, mount.is_read_only));
+    let main = Container {
+        name: MAIN.into(),
+        image: Some(state.settings.agent_image.clone()),
+        command: Some(command),
+        resources: Some(resources()),
+        volume_mounts: Some(
+            mounts.iter().map(|mount| volume::mount(&volume_name(mount), mount.path, mount.is_read_only)).collect(),
+        ),
+        security_context: Some(security::file_owner()),
+        termination_message_policy: Some("FallbackToLogsOnError".into()),
+        ..Container::default()
+    };
+    let claims: Vec<&Claim> = mounts.iter().map(|mount| mount.claim).collect();
+    let spec = PodSpec {
+        active_deadline_seconds: Some(JOB_DEADLINE.as_secs().cast_signed()),
+        containers: vec![main],
+        restart_policy: Some("Never".into()),
+        security_context: Some(security::root_without_group()),
+        volumes: Some(volumes.collect()),
+        ..base_spec(temporary::affinity(state, &claims))
     };
     Object::new(Kind::Pod, &Pod { metadata, spec: Some(spec), status: None })
 }

@@ -23,6 +23,7 @@ use crate::cluster::{Claim, ClaimPhase, Pod, Snapshot, SnapshotContent, StorageC
 use crate::devserver::fixtures;
 use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
+use crate::volume_in_use::may_write;
 
 /// Steps after which a scenario that has not settled is a failure.
 const MAX_STEPS: usize = 200;
@@ -51,6 +52,10 @@ pub(super) struct Namespace {
     pub(super) idle_seconds: Option<u64>,
     /// Why the API server refuses to create pods.
     pub(super) pod_error: Option<String>,
+    /// The commands of jobs, by uid of the pod.
+    jobs: BTreeMap<String, Vec<String>>,
+    /// Why the command of each job fails.
+    pub(super) job_error: Option<String>,
     pub(super) owner: DevServerUser,
     /// Whether no server can be admitted.
     pub(super) is_full: bool,
@@ -83,6 +88,8 @@ impl Namespace {
             operation_states: BTreeMap::new(),
             idle_seconds: Some(0),
             pod_error: None,
+            jobs: BTreeMap::new(),
+            job_error: None,
             owner: DevServerUser::test(),
             is_full: false,
             terminating: BTreeSet::new(),
@@ -256,7 +263,7 @@ impl Namespace {
                 }
                 (Desired::Running, true, None) if holds => {
                     let claim = claim.as_ref().unwrap().to_string();
-                    assert!(self.pods.iter().all(|pod| !pod.claims.contains(&claim.as_str().into())), "two writers");
+                    assert!(!self.pods.iter().any(|pod| may_write(pod, &claim)), "two writers");
                     let claim_uid = &self.claims.iter().find(|found| found.name == claim).unwrap().uid;
                     self.data.entry(claim_uid.clone()).and_modify(|data| data.push_str(&format!("{name};")));
                     let mut pod = fixtures::pod(&pod_name);

@@ -8,10 +8,11 @@ use odc_api::v1alpha1::{DiskAction, DiskOperation, DiskOperationResult};
 use odc_control::{Access, IdleAction, IdlePolicy, duration};
 
 use super::super::{State, Steps, claim, operation_pod, temporary};
+use super::pod_state::{cause_of_wait, check_not_deleted};
 use super::point_argument::find_point;
 use super::{Progress, READY_TIMEOUT, creation_order, is_finished, limit_wait, started_at};
 use crate::activity::{self, DetectionPolicy, Verdict};
-use crate::cluster::{Claim, ContainerState, OperationPod, Pod};
+use crate::cluster::{Claim, OperationPod, Pod};
 use crate::devserver::agent_requests::{AgentCall, AgentConfig, AgentRequest, AgentState, retry_delay};
 use crate::devserver::build::owner_keys;
 use crate::plan::Write;
@@ -130,25 +131,7 @@ fn check_running(pod: &Pod) -> Result<(), Progress> {
         let message = format!("Pod {name} has terminated: {}.", pod.reason_and_message());
         return Err(Progress::Failed(Reason::PodFailed, message));
     }
-    if pod.deletion_timestamp.is_some() {
-        return Err(Progress::Failed(Reason::PodFailed, format!("Pod {name} was deleted.")));
-    }
-    Ok(())
-}
-
-/// Returns why a pod does not start, if Kubernetes reports it.
-fn cause_of_wait(pod: &Pod) -> String {
-    let Some(details) = pod.operation.as_deref() else { return String::new() };
-    let waiting = details.containers.iter().find_map(|container| match &container.state {
-        ContainerState::Waiting { reason, message }
-            if !["PodInitializing", "ContainerCreating"].contains(&&**reason) =>
-        {
-            Some(format!(" {reason}: {message}"))
-        }
-        _ => None,
-    });
-    let unschedulable = || details.message.as_ref().map(|_| format!(" {}.", pod.reason_and_message()));
-    waiting.or_else(unschedulable).unwrap_or_default()
+    check_not_deleted(pod)
 }
 
 /// Keeps the agent configured, and ends the operation when it is idle or its time is over.

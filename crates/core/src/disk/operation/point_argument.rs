@@ -20,6 +20,25 @@ pub(super) fn take_point<'a>(
     operation: &DiskOperation,
     reason: PointReason,
 ) -> Result<&'a Snapshot, Progress> {
+    take(state, steps, operation, reason, false)
+}
+
+/// As [`take_point`], for a snapshot that is deleted with the operation.
+pub(super) fn take_temporary_point<'a>(
+    state: &'a State<'_>,
+    steps: &mut Steps,
+    operation: &DiskOperation,
+) -> Result<&'a Snapshot, Progress> {
+    take(state, steps, operation, PointReason::OnDemand, true)
+}
+
+fn take<'a>(
+    state: &'a State<'_>,
+    steps: &mut Steps,
+    operation: &DiskOperation,
+    reason: PointReason,
+    is_temporary: bool,
+) -> Result<&'a Snapshot, Progress> {
     let Some(points) = &state.points else {
         let message = "The cluster has no VolumeSnapshot API. Install a CSI driver with snapshots.";
         return Err(Progress::Failed(Reason::SnapshotsUnsupported, message.into()));
@@ -27,7 +46,8 @@ pub(super) fn take_point<'a>(
     let uid = operation.metadata.uid.as_deref().unwrap_or_default();
     let name = claim::name(state.name, uid);
     let started = started_at(operation, state.now);
-    let Some(snapshot) = points.find(&name) else {
+    let candidates = if is_temporary { &points.temporary } else { &points.own };
+    let Some(snapshot) = candidates.iter().copied().find(|snapshot| snapshot.name == name) else {
         let Some(claim) = state.current_claim().filter(|claim| claim.phase == ClaimPhase::Bound) else {
             let message = format!("Disk {} has no data yet: no server has used it.", state.name);
             return Err(Progress::Failed(Reason::NotProvisioned, message));
@@ -53,7 +73,8 @@ pub(super) fn take_point<'a>(
         let is_used = state.stored.holder.is_some() || state.writers().next().is_some();
         let consistency = if is_used { Consistency::CrashConsistent } else { Consistency::Clean };
         let note = operation.spec.note.as_ref().map(Text::as_str);
-        let new = NewPoint { name: &name, reason, consistency, operation_uid: Some(uid), note, temporary: None };
+        let temporary = is_temporary.then_some(operation);
+        let new = NewPoint { name: &name, reason, consistency, operation_uid: Some(uid), note, temporary };
         steps.writes.push(point::create(state, points, claim, &new));
         steps.requeue_after(SNAPSHOT_TIMEOUT);
         return Err(Progress::Wait(format!("Taking restore point {name}.")));

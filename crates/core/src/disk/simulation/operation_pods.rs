@@ -1,10 +1,10 @@
 //! The kubelet and the agents of pods that operations create.
 
 use k8s_openapi::api::core::v1 as k8s;
-use odc_control::Signals;
+use odc_control::{Signals, TreeDiff};
 
 use super::Namespace;
-use crate::cluster::{ClaimPhase, Pod, PodPhase};
+use crate::cluster::{ClaimPhase, Container, ContainerState, Exit, Pod, PodPhase};
 use crate::devserver::agent_requests::{AgentCall, AgentRequest};
 use crate::manifest::{Kind, Object};
 use crate::plan::Write;
@@ -44,19 +44,59 @@ impl Namespace {
             .find_map(|volume| volume["secret"]["secretName"].as_str().map(str::to_owned));
         assert!(secret.is_none_or(|secret| self.secrets.iter().any(|(name, _)| *name == secret)));
         pod.operation.as_mut().unwrap().ip = Some("10.0.0.1".into());
+        if object.body["spec"]["restartPolicy"] == "Never" {
+            let command = &object.body["spec"]["containers"][0]["command"];
+            self.jobs.insert(pod.uid.clone(), serde_json::from_value(command.clone()).unwrap());
+        }
         self.pods.push(pod);
     }
 
-    /// Starts pods whose claims are bound.
+    /// Starts pods whose claims are bound, and runs the commands of jobs.
     pub(super) fn run_operation_pods(&mut self) {
-        let claims = &self.claims;
-        let is_bound = |name: &str| claims.iter().any(|claim| claim.name == name && claim.phase == ClaimPhase::Bound);
-        for pod in self.pods.iter_mut().filter(|pod| pod.operation.is_some() && pod.phase == PodPhase::Pending) {
-            if pod.claims.iter().all(|claim| is_bound(claim)) {
-                pod.phase = PodPhase::Running;
-                pod.operation.as_mut().unwrap().ready = true;
+        for index in 0..self.pods.len() {
+            let pod = &self.pods[index];
+            let claims: Option<Vec<String>> = pod.claims.iter().map(|name| self.bound_claim(name)).collect();
+            let (Some(_), Some(claims)) = (&pod.operation, claims) else { continue };
+            let command = self.jobs.get(&pod.uid).cloned();
+            match (pod.phase, command) {
+                (PodPhase::Pending, _) => {
+                    self.pods[index].phase = PodPhase::Running;
+                    self.pods[index].operation.as_mut().unwrap().ready = true;
+                }
+                (PodPhase::Running, Some(command)) => self.run_job(index, &command, &claims),
+                _ => {}
             }
         }
+    }
+
+    /// Returns the uid of a bound claim.
+    fn bound_claim(&self, name: &str) -> Option<String> {
+        let claim = self.claims.iter().find(|claim| claim.name == name && claim.phase == ClaimPhase::Bound)?;
+        Some(claim.uid.clone())
+    }
+
+    /// Plays the agent: the first claim is the point, the second one the data.
+    fn run_job(&mut self, index: usize, command: &[String], claims: &[String]) {
+        let [point, data] = claims else { panic!("{claims:?}") };
+        let (old, new) = (self.data[point].clone(), self.data[data].clone());
+        let (code, message) = match (&self.job_error, command[1].as_str()) {
+            (Some(error), _) => (1, format!("odc-agent: {error}")),
+            (None, "compare-trees") => {
+                let added = u64::from(old != new);
+                let paths = vec![format!("A {old} {new}")];
+                (0, serde_json::to_string(&TreeDiff { added, paths, ..TreeDiff::default() }).unwrap())
+            }
+            (None, "copy-paths") => {
+                self.data.insert(data.clone(), format!("{new}{}={old}", command.last().unwrap()));
+                (0, String::new())
+            }
+            (None, other) => panic!("unexpected command {other}"),
+        };
+        let pod = &mut self.pods[index];
+        pod.phase = if code == 0 { PodPhase::Succeeded } else { PodPhase::Failed };
+        let state = ContainerState::Terminated(Exit { code, reason: "Completed".into(), message });
+        pod.operation.as_mut().unwrap().containers =
+            vec![Container { name: "dev".into(), restarts: 0, state, last: None }];
     }
 
     /// Answers as the agent of a pod.

@@ -2,10 +2,10 @@
 
 use k8s_openapi::jiff::SignedDuration;
 use odc_api::v1alpha1::condition::{self, Reason, Type};
-use odc_api::v1alpha1::{Desired, DiskAction, DiskOperationPhase};
+use odc_api::v1alpha1::{Desired, DiskAction, DiskOperationPhase, PointReason};
 
 use super::Namespace;
-use super::scenario::{check, use_once};
+use super::scenario::{check, current_data, use_once};
 use crate::cluster::PodPhase;
 
 /// Returns the name of the newest point.
@@ -229,5 +229,137 @@ fn claim_that_waits_for_its_consumer_is_bound_by_the_pod() {
         browse(namespace, "op1", &point);
         assert_eq!(namespace.operation("op1"), Some(DiskOperationPhase::Running));
         assert!(namespace.operation_status("op1").unwrap().result.is_some());
+    });
+}
+
+/// Adds an operation with the arguments `point`, `to` and `paths`.
+fn add_job(namespace: &mut Namespace, uid: &str, action: DiskAction, point: &str, to: Option<&str>) {
+    namespace.add_operation(uid, action, Some(point), None);
+    let arguments = namespace.operations.last_mut().unwrap().spec.arguments.as_mut().unwrap();
+    arguments.to = to.map(|to| to.parse().unwrap());
+    if action == DiskAction::Restore {
+        arguments.paths = vec!["file".into()];
+    }
+}
+
+/// Returns the first path of a difference.
+fn first_path(namespace: &Namespace, uid: &str) -> String {
+    let diff = namespace.operation_status(uid).unwrap().result.clone().unwrap().diff.unwrap();
+    assert_eq!(diff.added, 1);
+    diff.paths[0].to_string()
+}
+
+#[test]
+fn diff_compares_two_points_or_the_current_data() {
+    check(|namespace| {
+        use_once(namespace, "a");
+        let first = newest_point(namespace);
+        use_once(namespace, "b");
+        let second = newest_point(namespace);
+        use_once(namespace, "c");
+        add_job(namespace, "op1", DiskAction::Diff, &first, Some(&second));
+        namespace.settle();
+        assert_eq!(namespace.operation("op1"), Some(DiskOperationPhase::Succeeded));
+        assert_eq!(first_path(namespace, "op1"), "A a; a;b;");
+        assert_cleaned_up(namespace);
+        // Also while a server uses the disk.
+        namespace.set_desired("a", Desired::Running);
+        namespace.settle();
+        let points = namespace.disk().status.as_ref().unwrap().points.clone();
+        add_job(namespace, "op2", DiskAction::Diff, &first, None);
+        namespace.settle();
+        assert_eq!(first_path(namespace, "op2"), "A a; a;b;c;a;");
+        assert_eq!(namespace.disk().status.as_ref().unwrap().points, points, "the temporary point is listed");
+        assert_eq!(namespace.pods.len(), 1);
+        assert!(namespace.contents.iter().all(|content| content.is_retained), "a temporary content is left");
+        assert_cleaned_up(namespace);
+    });
+}
+
+#[test]
+fn failed_diff_reports_the_error_and_leaves_nothing() {
+    check(|namespace| {
+        use_once(namespace, "box");
+        namespace.job_error = Some("dir: input/output error".into());
+        let point = newest_point(namespace);
+        add_job(namespace, "op1", DiskAction::Diff, &point, None);
+        namespace.settle();
+        let (reason, message) = outcome(namespace, "op1");
+        assert_eq!(reason, Some(Reason::PodFailed));
+        assert!(message.ends_with("failed: dir: input/output error"), "{message}");
+        assert_cleaned_up(namespace);
+    });
+}
+
+#[test]
+fn restore_copies_to_the_disk_after_taking_a_point() {
+    check(|namespace| {
+        use_once(namespace, "box");
+        let point = newest_point(namespace);
+        use_once(namespace, "other");
+        add_job(namespace, "op1", DiskAction::Restore, &point, None);
+        // A server that is started meanwhile waits.
+        namespace.set_desired("box", Desired::Running);
+        namespace.settle();
+        assert_eq!(namespace.operation("op1"), Some(DiskOperationPhase::Succeeded));
+        let saved = namespace.operation_status("op1").unwrap().result.clone().unwrap().point.unwrap();
+        assert_eq!(namespace.data[saved.as_str()], "box;other;");
+        let points = &namespace.disk().status.as_ref().unwrap().points;
+        assert!(points.iter().any(|point| point.name == saved && point.reason == PointReason::Rollback));
+        assert_eq!(current_data(namespace), "box;other;file=box;box;");
+        assert_eq!(namespace.pods.len(), 1);
+        assert_cleaned_up(namespace);
+    });
+}
+
+#[test]
+fn restore_to_a_used_disk_fails() {
+    check(|namespace| {
+        use_once(namespace, "box");
+        let point = newest_point(namespace);
+        namespace.set_desired("box", Desired::Running);
+        namespace.settle();
+        add_job(namespace, "op1", DiskAction::Restore, &point, None);
+        namespace.settle();
+        let (reason, message) = outcome(namespace, "op1");
+        assert_eq!(reason, Some(Reason::DiskInUse));
+        assert!(message.contains("Hibernate the server first, or browse the restore point"), "{message}");
+        assert_eq!(current_data(namespace), "box;box;");
+    });
+}
+
+#[test]
+fn failed_restore_names_the_point_with_the_data_before() {
+    check(|namespace| {
+        use_once(namespace, "box");
+        let point = newest_point(namespace);
+        namespace.job_error = Some("file: not found in the restore point".into());
+        add_job(namespace, "op1", DiskAction::Restore, &point, None);
+        namespace.settle();
+        let (reason, message) = outcome(namespace, "op1");
+        assert_eq!(reason, Some(Reason::PodFailed));
+        assert!(message.contains("not found in the restore point. Point disk-home-op1 has"), "{message}");
+        assert_cleaned_up(namespace);
+        // The disk can be used again.
+        namespace.set_desired("box", Desired::Running);
+        namespace.settle();
+        assert_eq!(namespace.pods.len(), 1);
+    });
+}
+
+#[test]
+fn restore_that_does_not_finish_blocks_the_disk_until_its_pod_is_gone() {
+    check(|namespace| {
+        use_once(namespace, "box");
+        let point = newest_point(namespace);
+        namespace.pod_error = Some("exceeded quota: odc".into());
+        add_job(namespace, "op1", DiskAction::Restore, &point, None);
+        namespace.set_desired("box", Desired::Running);
+        namespace.settle();
+        assert!(namespace.pods.is_empty(), "the server has the disk");
+        namespace.now += SignedDuration::from_hours(3);
+        namespace.settle();
+        assert_eq!(outcome(namespace, "op1").0, Some(Reason::OperationTimeout));
+        assert_eq!(namespace.pods.len(), 1);
     });
 }

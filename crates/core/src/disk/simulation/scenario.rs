@@ -35,7 +35,7 @@ pub(super) fn use_once(namespace: &mut Namespace, server: &str) {
     assert!(namespace.pods.is_empty());
 }
 
-fn current_data(namespace: &Namespace) -> &str {
+pub(super) fn current_data(namespace: &Namespace) -> &str {
     let name = namespace.disk().status.as_ref().unwrap().claim.as_ref().unwrap();
     let claim = namespace.claims.iter().find(|claim| claim.name == name.as_str()).unwrap();
     &namespace.data[&claim.uid]
