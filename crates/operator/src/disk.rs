@@ -103,7 +103,7 @@ pub fn on_error(disk: Arc<Disk>, error: &Error, ctx: Arc<Context>) -> Action {
 mod tests {
     use kube::runtime::watcher::Event;
     use odc_core::cluster::ManagedObject;
-    use odc_core::manifest::Kind;
+    use odc_core::manifest::{Kind, Object};
     use serde_json::{Value, json};
 
     use super::*;
@@ -141,6 +141,28 @@ mod tests {
         let error = reconcile(Arc::new(disk()), ctx.clone()).await.unwrap_err();
         assert_eq!(error.class(), Class::Conflict);
         assert_eq!(cluster.requests().len(), 1);
+    }
+
+    fn pod_of_operation() -> Write {
+        let body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "home-op", "namespace": "dev-ada"}});
+        Write::Create(Object { kind: Kind::Pod, namespace: Some("dev-ada".into()), name: "home-op".into(), body })
+    }
+
+    #[tokio::test]
+    async fn refused_pod_of_an_operation_is_recorded_for_its_message() {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+            "message": "exceeded quota: odc", "code": 403});
+        let ctx = fake::context(fake::api_server(move |_| (403, status.clone())).client);
+        ctx.soft_states.insert("op");
+        assert!(!write_for_operation(&ctx, "op", &pod_of_operation()).await.unwrap());
+        let error = ctx.soft_states.get("op").recurring_error.unwrap();
+        assert!(error.contains("exceeded quota"), "{error}");
+        // A later success removes it.
+        let ctx_ok = fake::context(fake::api_server(|_| (201, json!({"metadata": {"name": "home-op"}}))).client);
+        ctx_ok.soft_states.insert("op");
+        ctx_ok.soft_states.update("op", |entry| entry.recurring_error = Some(error));
+        assert!(write_for_operation(&ctx_ok, "op", &pod_of_operation()).await.unwrap());
+        assert_eq!(ctx_ok.soft_states.get("op").recurring_error, None);
     }
 
     #[tokio::test]

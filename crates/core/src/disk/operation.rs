@@ -245,7 +245,7 @@ fn limit_wait(
     let Progress::Wait(mut message) = progress else { return progress };
     let uid = operation.metadata.uid.as_deref().unwrap_or_default();
     if let Some(error) = state.observed.operation_states.get(uid).and_then(|state| state.error.as_deref()) {
-        message.push_str(&format!(" The last attempt failed: {error}"));
+        message.push_str(&format!(" {error}"));
     }
     match remaining(timeout, started_at(operation, state.now), state.now) {
         Some(rest) => {

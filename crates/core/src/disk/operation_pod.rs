@@ -189,3 +189,6 @@ fn resources() -> ResourceRequirements {
 fn init_resources() -> ResourceRequirements {
     size::guaranteed(CpuMemory { cpu: CPU, memory: INIT_MEMORY })
 }
+
+#[cfg(test)]
+mod tests;

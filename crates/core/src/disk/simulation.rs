@@ -57,6 +57,7 @@ pub(super) struct Namespace {
     /// Why the command of each job fails.
     pub(super) job_error: Option<String>,
     pub(super) owner: DevServerUser,
+    control_cas: Vec<String>,
     /// Whether no server can be admitted.
     pub(super) is_full: bool,
     /// The claims that the storage controllers are deleting.
@@ -91,6 +92,7 @@ impl Namespace {
             jobs: BTreeMap::new(),
             job_error: None,
             owner: DevServerUser::test(),
+            control_cas: vec!["ssh-ed25519 ca".into()],
             is_full: false,
             terminating: BTreeSet::new(),
             class: StorageClass {
@@ -239,6 +241,11 @@ impl Namespace {
         }
     }
 
+    /// Makes new claims wait for a pod that mounts them.
+    pub(super) fn wait_for_consumers(&mut self) {
+        self.class.waits_for_consumer = true;
+    }
+
     /// Reports whether a claim can be bound.
     fn has_consumer(&self, claim: &str) -> bool {
         let mut pods = self.pods.iter();
@@ -312,7 +319,7 @@ impl Namespace {
             operation_states: self.operation_states.iter().map(|(uid, state)| (uid.as_str(), state.clone())).collect(),
             disks: self.disks.iter().collect(),
             owner: Some(&self.owner),
-            control_cas: &[],
+            control_cas: &self.control_cas,
             is_namespace_deleting: false,
         };
         reconcile(disk, &observed, &fixtures::settings(), self.now)

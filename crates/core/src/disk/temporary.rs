@@ -145,6 +145,9 @@ pub(super) fn remove(state: &State<'_>, steps: &mut Steps, is_selected: impl Fn(
     for snapshot in &points.temporary {
         if snapshot.operation_uid.as_deref().is_none_or(&is_selected) {
             steps.writes.extend(point::delete(state, points, snapshot));
+        } else if let Some(content) = points.content(snapshot).filter(|content| content.is_retained) {
+            // It is deleted with the snapshot, also by the garbage collector.
+            steps.writes.push(point::set_deletion_policy(content, "Delete"));
         }
     }
 }

@@ -152,7 +152,9 @@ fn serve(
     };
     steps.requeue_after(rest);
     let serving = serving_message(pod);
-    let Some(details) = pod.operation.as_deref().filter(|details| details.ready) else {
+    // Without a valid control CA the agent cannot be reached.
+    let can_call = !state.observed.control_cas.is_empty();
+    let Some(details) = pod.operation.as_deref().filter(|details| details.ready && can_call) else {
         return Progress::Serve(result, serving);
     };
     let states = state.observed.operation_states.get(temporary::uid(operation));

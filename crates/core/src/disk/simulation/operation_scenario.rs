@@ -208,6 +208,20 @@ fn refused_pod_fails_the_operation_in_time_and_not_the_disk() {
 }
 
 #[test]
+fn lost_status_does_not_name_a_temporary_claim() {
+    check(|namespace| {
+        use_once(namespace, "box");
+        let point = newest_point(namespace);
+        let claim = namespace.disk().status.as_ref().unwrap().claim.clone();
+        browse(namespace, "op1", &point);
+        namespace.disks[0].status = None;
+        namespace.settle();
+        assert_eq!(namespace.disk().status.as_ref().unwrap().claim, claim);
+        assert_eq!(namespace.operation("op1"), Some(DiskOperationPhase::Running));
+    });
+}
+
+#[test]
 fn evicted_browse_pod_fails_the_operation() {
     check(|namespace| {
         use_once(namespace, "box");
@@ -225,7 +239,7 @@ fn claim_that_waits_for_its_consumer_is_bound_by_the_pod() {
     check(|namespace| {
         use_once(namespace, "box");
         let point = newest_point(namespace);
-        namespace.class.waits_for_consumer = true;
+        namespace.wait_for_consumers();
         browse(namespace, "op1", &point);
         assert_eq!(namespace.operation("op1"), Some(DiskOperationPhase::Running));
         assert!(namespace.operation_status("op1").unwrap().result.is_some());
