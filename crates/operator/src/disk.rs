@@ -58,7 +58,8 @@ async fn reconcile_once(object: &Disk, ctx: &Arc<Context>) -> Result<Action, Err
     let mut requeue = plan.requeue;
     for (uid, write) in &plan.operation_writes {
         if !write_for_operation(ctx, uid, write).await? {
-            requeue = requeue.earlier(Requeue::After(WRITE_RETRY_DELAY));
+            // Not earlier, because a plan that expects the object asks for an immediate reconciliation.
+            requeue = Requeue::After(WRITE_RETRY_DELAY);
         }
     }
     for (uid, call) in plan.agent_calls {

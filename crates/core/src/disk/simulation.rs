@@ -58,6 +58,8 @@ pub(super) struct Namespace {
     pub(super) job_error: Option<String>,
     pub(super) owner: DevServerUser,
     control_cas: Vec<String>,
+    /// Whether the storage controllers do nothing.
+    pub(super) is_storage_stopped: bool,
     /// Whether no server can be admitted.
     pub(super) is_full: bool,
     /// The claims that the storage controllers are deleting.
@@ -93,6 +95,7 @@ impl Namespace {
             job_error: None,
             owner: DevServerUser::test(),
             control_cas: vec!["ssh-ed25519 ca".into()],
+            is_storage_stopped: false,
             is_full: false,
             terminating: BTreeSet::new(),
             class: StorageClass {
@@ -169,7 +172,9 @@ impl Namespace {
 
     /// Runs each actor once.
     pub(super) fn step(&mut self) {
-        self.run_storage();
+        if !self.is_storage_stopped {
+            self.run_storage();
+        }
         self.run_servers();
         self.run_operation_pods();
         self.run_operator();

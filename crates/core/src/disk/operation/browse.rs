@@ -9,7 +9,7 @@ use odc_control::{Access, IdleAction, IdlePolicy, duration};
 
 use super::super::{State, Steps, claim, operation_pod, temporary};
 use super::pod_state::{cause_of_wait, check_not_deleted};
-use super::point_argument::find_point;
+use super::point_argument::wait_for_point;
 use super::{Progress, READY_TIMEOUT, creation_order, is_finished, limit_wait, started_at};
 use crate::activity::{self, DetectionPolicy, Verdict};
 use crate::cluster::{Claim, OperationPod, Pod};
@@ -55,7 +55,7 @@ fn start(
     let Some(claim) = temporary::claim(state, operation, &name) else {
         check_limit(state, operation)?;
         let point = operation.spec.point().map(ObjectName::as_str).unwrap_or_default();
-        let snapshot = find_point(state, point)?;
+        let snapshot = wait_for_point(state, point)?;
         return Ok(temporary::create_claim(state, steps, operation, &name, snapshot));
     };
     temporary::check_mountable(state, claim)?;

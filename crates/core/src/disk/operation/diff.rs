@@ -8,7 +8,7 @@ use odc_control::TreeDiff;
 use super::super::operation_pod::{self, Mount};
 use super::super::{State, Steps, claim, temporary};
 use super::job::{self, JOB_TIMEOUT};
-use super::point_argument::{find_point, take_temporary_point};
+use super::point_argument::{take_temporary_point, wait_for_point};
 use super::{Progress, limit_wait};
 
 pub(super) fn diff(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Progress {
@@ -22,9 +22,9 @@ fn run(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Resul
         return Ok(Progress::done(DiskOperationResult { diff: Some(diff), ..Default::default() }));
     }
     let point = operation.spec.point().map(ObjectName::as_str).unwrap_or_default();
-    let earlier = find_point(state, point)?;
+    let earlier = wait_for_point(state, point)?;
     let later = match operation.spec.to() {
-        Some(to) => find_point(state, to.as_str())?,
+        Some(to) => wait_for_point(state, to.as_str())?,
         None => take_temporary_point(state, steps, operation)?,
     };
     let name = claim::name(state.name, temporary::uid(operation));

@@ -102,3 +102,14 @@ pub(super) fn find_point<'a>(state: &'a State<'_>, name: &str) -> Result<&'a Sna
         Progress::Failed(Reason::PointUnavailable, message)
     })
 }
+
+/// As [`find_point`], but waits for a point that is being taken.
+pub(super) fn wait_for_point<'a>(state: &'a State<'_>, name: &str) -> Result<&'a Snapshot, Progress> {
+    find_point(state, name).map_err(|failed| {
+        let found = state.points.as_ref().and_then(|points| points.find(name));
+        match found.filter(|snapshot| snapshot.error.is_none() && !snapshot.is_ready && !snapshot.is_deleting) {
+            Some(_) => Progress::Wait(format!("Waiting for restore point {name} to be ready.")),
+            None => failed,
+        }
+    })
+}

@@ -7,7 +7,7 @@ use odc_api::v1alpha1::{DiskOperation, DiskOperationResult, PointReason};
 use super::super::operation_pod::{self, Mount};
 use super::super::{State, Steps, claim, temporary};
 use super::job::{self, JOB_TIMEOUT};
-use super::point_argument::{find_point, take_point};
+use super::point_argument::{take_point, wait_for_point};
 use super::{Progress, limit_wait};
 use crate::cluster::ClaimPhase;
 
@@ -27,6 +27,9 @@ fn run(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Resul
             format!("The files were copied. Point {name} has the data before."),
         ));
     }
+    if operation.spec.paths().is_empty() {
+        return Err(Progress::Failed(Reason::Invalid, "The action Restore requires arguments.paths.".into()));
+    }
     check_unused(state)?;
     let current = state.current_claim().filter(|claim| claim.phase == ClaimPhase::Bound && !claim.is_deleting);
     let Some(current) = current else {
@@ -34,7 +37,7 @@ fn run(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Resul
         return Err(Progress::Failed(Reason::NotProvisioned, message));
     };
     let point = operation.spec.point().map(ObjectName::as_str).unwrap_or_default();
-    let snapshot = find_point(state, point)?;
+    let snapshot = wait_for_point(state, point)?;
     take_point(state, steps, operation, PointReason::Rollback)?;
     let copy = job::restored_claim(state, steps, operation, &name, snapshot)?;
     let mounts = [

@@ -190,6 +190,27 @@ fn browse_of_an_unknown_point_fails() {
 }
 
 #[test]
+fn browse_waits_for_a_point_that_is_being_taken() {
+    check(|namespace| {
+        use_once(namespace, "box");
+        let point = newest_point(namespace);
+        // The storage system has taken it, but it is not ready.
+        let snapshots = namespace.snapshots.as_mut().unwrap();
+        let size = snapshots[0].restore_size.take();
+        snapshots[0].is_ready = false;
+        namespace.is_storage_stopped = true;
+        browse(namespace, "op1", &point);
+        assert_eq!(namespace.operation("op1"), Some(DiskOperationPhase::Running));
+        assert_eq!(namespace.claims.len(), 1);
+        let snapshots = namespace.snapshots.as_mut().unwrap();
+        (snapshots[0].restore_size, snapshots[0].is_ready) = (size, true);
+        namespace.is_storage_stopped = false;
+        namespace.settle();
+        assert!(namespace.operation_status("op1").unwrap().result.is_some());
+    });
+}
+
+#[test]
 fn refused_pod_fails_the_operation_in_time_and_not_the_disk() {
     check(|namespace| {
         use_once(namespace, "box");
