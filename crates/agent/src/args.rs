@@ -40,7 +40,7 @@ pub enum Command {
     /// Run the preStop script unless it already ran for this stop; used by `serve`
     #[command(hide = true)]
     PreStop(PreStop),
-    /// Compare two states of a disk and write the paths that differ, as JSON
+    /// Compare two states of a disk and write the paths that differ, as compressed JSON
     CompareTrees(CompareTrees),
     /// Copy files and directories of a restore point to a disk
     CopyPaths(CopyPaths),

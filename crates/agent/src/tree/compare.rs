@@ -20,8 +20,8 @@ pub fn run(args: &args::CompareTrees) -> anyhow::Result<()> {
     let (earlier, later) = (open_root(&args.earlier)?, open_root(&args.later)?);
     let mut comparison = Comparison::default();
     comparison.compare_directories(earlier.as_fd(), later.as_fd(), &[], 0)?;
-    let result = serde_json::to_vec(&comparison.report.into_diff()).context("cannot encode the result")?;
-    std::fs::write(&args.result, result).with_context(|| format!("cannot write {}", args.result.display()))
+    let message = comparison.report.into_diff().to_message();
+    std::fs::write(&args.result, message).with_context(|| format!("cannot write {}", args.result.display()))
 }
 
 #[derive(Default)]

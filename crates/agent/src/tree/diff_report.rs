@@ -1,11 +1,8 @@
-//! The result of a comparison, bounded by the size of a termination message.
+//! The result of a comparison, bounded in size.
 
 use odc_control::TreeDiff;
 
 use super::entry_name::escape;
-
-/// Bytes for everything but the paths.
-const HEADER_BYTES: usize = 160;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
@@ -40,10 +37,9 @@ impl DiffReport {
             Change::Modified => 'M',
         };
         let line = format!("{letter} {}{}", escape(path), if is_directory { "/" } else { "" });
-        // With quotes and a comma.
-        let bytes = serde_json::to_string(&line).map_or(usize::MAX, |text| text.len().saturating_add(1));
-        let total = self.bytes.saturating_add(bytes);
-        if self.diff.truncated || total.saturating_add(HEADER_BYTES) > TreeDiff::MAX_BYTES {
+        let total = self.bytes.saturating_add(line.len());
+        let is_full = total > TreeDiff::MAX_PATH_BYTES || self.diff.paths.len() >= TreeDiff::MAX_PATHS;
+        if self.diff.truncated || is_full {
             self.diff.truncated = true;
             return;
         }
@@ -61,23 +57,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_fits_into_a_termination_message() {
+    fn report_lists_the_first_paths_and_counts_all() {
         let mut report = DiffReport::default();
+        let long = "x".repeat(100);
         for number in 0..10_000 {
-            report.add(Change::Modified, format!("dir\\\"\u{1b}/{number}").as_bytes(), false);
+            report.add(Change::Modified, format!("{long}\\\"\u{1b}/{number}").as_bytes(), false);
         }
         let diff = report.into_diff();
         assert_eq!((diff.modified, diff.truncated), (10_000, true));
-        let longest = TreeDiff { added: u64::MAX, removed: u64::MAX, modified: u64::MAX, ..diff };
-        let text = serde_json::to_string(&longest).unwrap();
-        assert!(text.len() <= TreeDiff::MAX_BYTES && text.len() > 3500, "{}", text.len());
+        assert_eq!(diff.paths[0], format!("M {long}\\\\\"\\u{{1b}}/0"));
+        let bytes: usize = diff.paths.iter().map(String::len).sum();
+        assert!(bytes <= TreeDiff::MAX_PATH_BYTES && bytes > TreeDiff::MAX_PATH_BYTES - 150, "{bytes}");
     }
 
     #[test]
     fn path_that_is_too_long_truncates_the_list() {
         let mut report = DiffReport::default();
-        report.add(Change::Added, &[b'x'; 5000], true);
+        report.add(Change::Added, &vec![b'x'; 40_000], true);
         let diff = report.into_diff();
         assert_eq!((diff.added, diff.paths.len(), diff.truncated), (1, 0, true));
+    }
+
+    #[test]
+    fn number_of_paths_is_bounded() {
+        let mut report = DiffReport::default();
+        for _ in 0..=TreeDiff::MAX_PATHS {
+            report.add(Change::Added, b"a", false);
+        }
+        let diff = report.into_diff();
+        assert_eq!((diff.paths.len(), diff.truncated), (TreeDiff::MAX_PATHS, true));
     }
 }

@@ -34,7 +34,7 @@ impl Trees {
         let result = self.directory.path().join("result");
         let args = args::CompareTrees { earlier: self.from(""), later: self.to(""), result: result.clone() };
         compare::run(&args).unwrap();
-        serde_json::from_slice(&fs::read(result).unwrap()).unwrap()
+        TreeDiff::from_message(&fs::read_to_string(result).unwrap()).unwrap()
     }
 
     fn copy(&self, paths: &[&str]) -> Result<(), String> {

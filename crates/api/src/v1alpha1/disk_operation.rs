@@ -195,9 +195,9 @@ pub struct DiskDiff {
     #[schemars(range(min = 0))]
     pub modified: u64,
 
-    /// The first paths, about 3 KiB in total, each after `A`, `D` or `M` and a space. A directory ends with a slash; one
-    /// that exists only in one state is listed without its content. Backslashes, control characters and bytes that are
-    /// not UTF-8 are escaped, such as `\n` and `\xff`.
+    /// The first paths, at most 32 KiB and 4 KiB compressed, each after `A`, `D` or `M` and a space. A directory ends with
+    /// a slash; one that exists only in one state is listed without its content. Backslashes, control characters and
+    /// bytes that are not UTF-8 are escaped, such as `\n` and `\xff`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub paths: Vec<Text<4100>>,

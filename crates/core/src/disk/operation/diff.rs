@@ -40,9 +40,10 @@ fn run(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Resul
 
 /// Parses the result of the agent. It contains names of files of the user, so it is checked.
 fn parse(message: &str) -> Result<DiskDiff, Progress> {
-    let TreeDiff { added, removed, modified, paths, truncated } = serde_json::from_str(message).map_err(|error| {
+    let TreeDiff { added, removed, modified, paths, truncated } = TreeDiff::from_message(message).map_err(|error| {
         Progress::Failed(Reason::PodFailed, format!("The pod returned an invalid result: {error}."))
     })?;
-    let paths = paths.iter().map(|path| path.as_str().into()).collect();
+    let truncated = truncated || paths.len() > TreeDiff::MAX_PATHS;
+    let paths = paths.iter().take(TreeDiff::MAX_PATHS).map(|path| path.as_str().into()).collect();
     Ok(DiskDiff { added, removed, modified, paths, truncated })
 }

@@ -84,7 +84,7 @@ impl Namespace {
             (None, "compare-trees") => {
                 let added = u64::from(old != new);
                 let paths = vec![format!("A {old} {new}")];
-                (0, serde_json::to_string(&TreeDiff { added, paths, ..TreeDiff::default() }).unwrap())
+                (0, TreeDiff { added, paths, ..TreeDiff::default() }.to_message())
             }
             (None, "copy-paths") => {
                 self.data.insert(data.clone(), format!("{new}{}={old}", command.last().unwrap()));
