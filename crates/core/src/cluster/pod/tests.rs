@@ -86,3 +86,30 @@ fn server_pod_has_details() {
         matches!(&server.containers[0].state, ContainerState::Waiting { reason, .. } if reason == "CrashLoopBackOff")
     );
 }
+
+#[test]
+fn pod_of_an_operation_has_details() {
+    let pod = pod(json!({
+        "metadata": {
+            "name": "home-1",
+            "labels": {"odc.dev/operation-uid": "op-1", "odc.dev/disk-uid": "disk-1"},
+            "annotations": {"odc.dev/host-key": "ssh-ed25519 key"},
+            "ownerReferences": [{"apiVersion": "odc.dev/v1alpha1", "kind": "DiskOperation", "name": "op", "uid": "op-1",
+                "controller": true}],
+        },
+        "spec": {"containers": []},
+        "status": {
+            "phase": "Failed", "podIP": "10.0.0.1", "reason": "DeadlineExceeded", "message": "too slow",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{"name": "dev", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 1, "message": "odc-agent: dir: not found"}}}],
+        },
+    }));
+    assert_eq!((pod.server.clone(), pod.reason_and_message().as_str()), (None, "DeadlineExceeded: too slow"));
+    let operation = pod.operation.unwrap();
+    assert_eq!((operation.operation_uid.as_str(), operation.disk_uid.as_deref()), ("op-1", Some("disk-1")));
+    assert_eq!((operation.host_key.as_deref(), operation.ip.as_deref()), (Some("ssh-ed25519 key"), Some("10.0.0.1")));
+    assert!(operation.ready);
+    let ContainerState::Terminated(exit) = &operation.containers[0].state else { panic!() };
+    assert_eq!((exit.code, exit.message.as_str()), (1, "odc-agent: dir: not found"));
+}

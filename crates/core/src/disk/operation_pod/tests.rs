@@ -8,8 +8,10 @@ use crate::cluster::Volume;
 
 /// Runs an operation and returns the manifests of the objects that are created for it.
 fn manifests(namespace: &mut Namespace, action: DiskAction, path: &str) -> Vec<Value> {
-    namespace.add_server("box");
-    namespace.settle();
+    if namespace.servers.is_empty() {
+        namespace.add_server("box");
+        namespace.settle();
+    }
     namespace.set_desired("box", Desired::Hibernated);
     namespace.settle();
     let point = namespace.disk().status.as_ref().unwrap().points[0].name.to_string();
