@@ -40,6 +40,10 @@ pub enum Command {
     /// Run the preStop script unless it already ran for this stop; used by `serve`
     #[command(hide = true)]
     PreStop(PreStop),
+    /// Compare two states of a disk and write the paths that differ, as compressed JSON
+    CompareTrees(CompareTrees),
+    /// Copy files and directories of a restore point to a disk
+    CopyPaths(CopyPaths),
     /// Exit with 0 if the server is ready, else print the reason; for startup and readiness probes
     Probe(Probe),
     /// Same as `odc-status`
@@ -196,6 +200,35 @@ pub struct PreStop {
     /// Time after which the script is killed
     #[arg(long, value_name = "MILLISECONDS")]
     pub timeout_milliseconds: u64,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CompareTrees {
+    /// Root of the earlier state
+    #[arg(long, value_name = "DIR")]
+    pub earlier: PathBuf,
+    /// Root of the later state
+    #[arg(long, value_name = "DIR")]
+    pub later: PathBuf,
+    /// File to write the result to, at most 4096 bytes
+    #[arg(long, value_name = "FILE")]
+    pub result: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CopyPaths {
+    /// Root of the restore point
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Root of the disk
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+    /// UID of the operation, for the names of temporary files
+    #[arg(long, value_name = "UID")]
+    pub id: ServerUid,
+    /// Paths relative to both roots
+    #[arg(last = true, required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -30,3 +30,4 @@ pub mod script;
 pub mod serve;
 pub mod syncfs;
 pub mod text_format;
+pub mod tree;

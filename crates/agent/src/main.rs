@@ -7,7 +7,7 @@ use clap::Parser as _;
 use odc_agent::args::{Cli, Command};
 use odc_agent::serve::forward::resolver;
 use odc_agent::serve::session::exec_session;
-use odc_agent::{accounts, cli, init, install, pre_stop_script, probe, script, serve};
+use odc_agent::{accounts, cli, init, install, pre_stop_script, probe, script, serve, tree};
 
 fn main() -> ExitCode {
     if let Some(code) = cli::dispatch_by_name(std::env::args_os()) {
@@ -30,6 +30,8 @@ fn run(Cli { command }: Cli) -> anyhow::Result<ExitCode> {
         Command::Resolve(args) => resolver::run(&args),
         Command::RunScript(args) => script::run_script::run(&args),
         Command::PreStop(args) => Ok(pre_stop_script::runner::run(&args)),
+        Command::CompareTrees(args) => tree::compare::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::CopyPaths(args) => tree::copy::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Probe(args) => Ok(probe::run(&args)),
         Command::Status(args) => cli::status::run(&args),
         Command::KeepAlive(args) => cli::keep_alive::run(args),

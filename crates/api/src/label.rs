@@ -16,6 +16,9 @@ pub const DISK: &str = "odc.dev/disk";
 /// The uid of the `Disk` that a claim or snapshot belongs to. There is no owner reference, so that the data is not
 /// deleted with the disk.
 pub const DISK_UID: &str = "odc.dev/disk-uid";
+/// The uid of the `DiskOperation` that a temporary pod, claim, Secret or snapshot was created for. It is deleted when the
+/// operation has ended.
+pub const OPERATION_UID: &str = "odc.dev/operation-uid";
 
 /// The recommended labels of Kubernetes, on all created objects. They are not used in selectors.
 pub const NAME: &str = "app.kubernetes.io/name";

@@ -17,6 +17,7 @@ mod reply;
 mod request;
 mod signals;
 mod status;
+mod tree_diff;
 
 #[cfg(test)]
 mod tests;
@@ -29,3 +30,4 @@ pub use reply::{Jupyter, JupyterState, Quiesced, Reply, Stats};
 pub use request::{Access, IdleAction, IdlePolicy, NoticeKind, Request};
 pub use signals::{Busy, BusyTree, Forwarded, Gpu, JupyterSignal, KeepAlive, LastSeen, Sessions, Signals};
 pub use status::Status;
+pub use tree_diff::{InvalidTreeDiff, TreeDiff};

@@ -12,7 +12,7 @@ pub use claim::{Claim, ClaimPhase, StorageClass, Volume, VolumeAffinity};
 pub use managed_object::ManagedObject;
 pub(crate) use managed_object::is_empty;
 pub use node::{Effect, Node, Readiness, Taint, UNREACHABLE_NODE_TAINTS};
-pub use pod::{Container, ContainerState, Exit, Pod, PodPhase, ServerPod};
+pub use pod::{Container, ContainerState, Exit, OperationPod, Pod, PodPhase, ServerPod};
 pub use runtime_class::RuntimeClass;
 pub use snapshot::{Snapshot, SnapshotContent};
 pub use volume_limits::{CsiVolume, NodeVolumeLimits};

@@ -7,6 +7,7 @@ mod claim;
 mod deletion;
 mod holder;
 mod operation;
+mod operation_pod;
 mod point;
 mod retention;
 mod schedule;
@@ -14,6 +15,7 @@ mod schedule;
 mod simulation;
 mod size;
 mod status;
+mod temporary;
 #[cfg(test)]
 mod tests;
 
@@ -22,13 +24,14 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::label;
-use odc_api::quantity::Quantity;
-use odc_api::v1alpha1::{DevServer, Disk, DiskOperation, DiskOperationStatus, DiskStatus};
+use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation, DiskOperationStatus, DiskStatus};
 use serde_json::json;
 
 pub use operation::{MAX_FINISHED_OPERATIONS, expired_operations, fail_without_disk};
 
 use crate::cluster::{Claim, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
+use crate::devserver::Settings;
+use crate::devserver::agent_requests::{AgentCall, AgentState};
 use crate::manifest::{Kind, Object};
 use crate::plan::{Event, Requeue, Target, Write};
 use claim::ClaimState;
@@ -51,15 +54,28 @@ pub struct Observed<'a> {
     pub servers: Vec<&'a DevServer>,
     /// The pods of the namespace.
     pub pods: Vec<&'a Pod>,
-    /// The operations on this disk.
+    /// The operations on all disks of the namespace.
     pub operations: Vec<&'a DiskOperation>,
+    /// By uid, for operations that have a pod.
+    pub operation_states: BTreeMap<&'a str, OperationState>,
     /// All disks of the namespace.
     pub disks: Vec<&'a Disk>,
-    /// Whether the namespace belongs to a user. The operator has no permissions in others.
-    pub has_owner: bool,
-    /// The user's limit on storage.
-    pub storage_limit: Option<Quantity>,
+    /// The user that owns the namespace. The operator has no permissions in other namespaces.
+    pub owner: Option<&'a DevServerUser>,
+    /// Public keys of the authorities whose certificates agents accept as the operator's.
+    pub control_cas: &'a [String],
     pub is_namespace_deleting: bool,
+}
+
+/// What this operator process remembers about an operation. Losing it costs an extra request.
+#[derive(Clone, Debug, Default)]
+pub struct OperationState {
+    /// The public host key in its Secret.
+    pub host_key: Option<String>,
+    /// The agents of its pods, by uid of the pod.
+    pub agents: BTreeMap<String, AgentState>,
+    /// Why the last write for it failed.
+    pub error: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -78,6 +94,11 @@ pub struct Plan {
     pub status: DiskStatus,
     /// The changed statuses of operations, by name. They are written after the status of the disk.
     pub operations: Vec<(String, DiskOperationStatus)>,
+    /// Objects to create for operations, with the uid of the operation. They are written last, because they may be
+    /// refused, for example by a quota, and nothing else may depend on that.
+    pub operation_writes: Vec<(String, Write)>,
+    /// Requests to agents, with the uid of the operation.
+    pub agent_calls: Vec<(String, AgentCall)>,
     pub events: Vec<Event>,
     pub requeue: Requeue,
 }
@@ -86,8 +107,8 @@ pub struct Plan {
 ///
 /// The order: volumes and contents are retained, the claim exists, the holder changes, the operation advances, points are
 /// taken and removed. Each part decides from the stored state only, so an interrupted plan is computed again.
-pub fn reconcile(disk: &Disk, observed: &Observed<'_>, now: Timestamp) -> Plan {
-    let state = State::new(disk, observed, now);
+pub fn reconcile(disk: &Disk, observed: &Observed<'_>, settings: &Settings, now: Timestamp) -> Plan {
+    let state = State::new(disk, observed, settings, now);
     if disk.metadata.deletion_timestamp.is_some() {
         return deletion::finalize(&state);
     }
@@ -100,6 +121,7 @@ pub fn reconcile(disk: &Disk, observed: &Observed<'_>, now: Timestamp) -> Plan {
     schedule::take_due_points(&state, &mut steps);
     retention::remove_expired(&state, &mut steps);
     claim::remove_retired(&state, &mut steps);
+    temporary::remove_unused(&state, &mut steps);
     steps.into_plan(&state)
 }
 
@@ -107,6 +129,7 @@ pub fn reconcile(disk: &Disk, observed: &Observed<'_>, now: Timestamp) -> Plan {
 struct State<'a> {
     disk: &'a Disk,
     observed: &'a Observed<'a>,
+    settings: &'a Settings,
     now: Timestamp,
     stored: DiskStatus,
     name: &'a str,
@@ -118,13 +141,14 @@ struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    fn new(disk: &'a Disk, observed: &'a Observed<'a>, now: Timestamp) -> Self {
+    fn new(disk: &'a Disk, observed: &'a Observed<'a>, settings: &'a Settings, now: Timestamp) -> Self {
         let text = |value: &'a Option<String>| value.as_deref().unwrap_or_default();
         let uid = text(&disk.metadata.uid);
         let stored = disk.status.clone().unwrap_or_default();
         Self {
             disk,
             observed,
+            settings,
             now,
             claim: claim::find(disk, &stored, &observed.claims),
             points: observed.snapshots.as_ref().map(|snapshots| Points::new(uid, snapshots)),
@@ -199,6 +223,8 @@ struct Steps {
     writes: Vec<Write>,
     status: DiskStatus,
     operations: Vec<(String, DiskOperationStatus)>,
+    operation_writes: Vec<(String, Write)>,
+    agent_calls: Vec<(String, AgentCall)>,
     events: Vec<Event>,
     requeue: Requeue,
 }
@@ -209,6 +235,8 @@ impl Steps {
             writes: vec![],
             status: state.stored.clone(),
             operations: vec![],
+            operation_writes: vec![],
+            agent_calls: vec![],
             events: vec![],
             requeue: Requeue::AwaitChange,
         }
@@ -219,8 +247,8 @@ impl Steps {
     }
 
     fn into_plan(self, state: &State<'_>) -> Plan {
-        let Self { writes, status, operations, events, requeue } = self;
+        let Self { writes, status, operations, operation_writes, agent_calls, events, requeue } = self;
         let status = status::complete(state, status);
-        Plan { writes, status, operations, events, requeue }
+        Plan { writes, status, operations, operation_writes, agent_calls, events, requeue }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use odc_api::v1alpha1::DevServer;
+use odc_api::v1alpha1::{DevServer, Disk};
 use odc_control::{NoticeKind, Quiesced, Reply, Request, Signals, Text};
 use odc_core::devserver::agent_requests::{AgentCall, AgentConfig, AgentRequest, AgentState};
 use odc_core::devserver::quiesce_failure::QuiesceFailure;
@@ -76,50 +76,69 @@ impl AgentCalls {
     }
 }
 
-/// A request in progress. The server is enqueued when it ends, however it ends.
+/// The object whose pod has the agent.
+enum Subject {
+    Server(Key),
+    /// The disk of an operation.
+    Disk(Key),
+}
+
+/// A request in progress. The object is enqueued when it ends, however it ends.
 struct CallGuard {
     ctx: Arc<Context>,
     call: CallId,
-    server: Key,
+    subject: Subject,
 }
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
         self.ctx.agent_calls.in_progress.lock().remove(&self.call);
-        self.ctx.work_queues.enqueue_server(&self.server.0, &self.server.1);
+        match &self.subject {
+            Subject::Server((namespace, name)) => self.ctx.work_queues.enqueue_server(namespace, name),
+            Subject::Disk((namespace, name)) => self.ctx.work_queues.enqueue_disk(namespace, name),
+        }
     }
 }
 
 /// Starts the requests in the background.
 pub fn start(ctx: &Arc<Context>, server: &DevServer, calls: Vec<AgentCall>) {
     for call in calls {
-        let name = request_name(&call.request);
-        let id = (call.pod.clone(), name);
-        let uid = server.metadata.uid.clone().unwrap_or_default();
-        if matches!(call.request, AgentRequest::Quiesce(_)) {
-            let now = ctx.now();
-            update_agent(ctx, &uid, &call.pod, |agent| agent.start_quiesce(now));
-        }
-        // The request in progress enqueues the server when it ends.
-        if !ctx.agent_calls.begin(&id) {
-            continue;
-        }
-        let guard = CallGuard { ctx: ctx.clone(), call: id, server: key(server) };
-        tokio::spawn(async move {
-            let ctx = &guard.ctx;
-            let connection = {
-                let Ok(_permit) = ctx.agent_calls.connects.acquire().await else { return };
-                ssh_client::connect(&call.address).await
-            };
-            let is_quiesce = matches!(call.request, AgentRequest::Quiesce(_));
-            let permits = if is_quiesce { &ctx.agent_calls.quiesces } else { &ctx.agent_calls.requests };
-            let Ok(_permit) = permits.acquire().await else { return };
-            // Boxed so that the tasks that wait for a permit are small.
-            let ok = Box::pin(send(ctx, &uid, call, connection)).await;
-            let result = if ok { "success" } else { "error" };
-            ctx.metrics.agent_requests.get_or_create(&AgentRequestLabels { request: name, result }).inc();
-        });
+        start_call(ctx, server.metadata.uid.clone().unwrap_or_default(), Subject::Server(key(server)), call);
     }
+}
+
+/// Starts a request to the agent in the pod of an operation on a disk, in the background.
+pub fn start_for_operation(ctx: &Arc<Context>, disk: &Disk, uid: String, call: AgentCall) {
+    start_call(ctx, uid, Subject::Disk(key(disk)), call);
+}
+
+/// `uid` is the one of the object that the pod was created for, which the agent knows.
+fn start_call(ctx: &Arc<Context>, uid: String, subject: Subject, call: AgentCall) {
+    let name = request_name(&call.request);
+    let id = (call.pod.clone(), name);
+    if matches!(call.request, AgentRequest::Quiesce(_)) {
+        let now = ctx.now();
+        update_agent(ctx, &uid, &call.pod, |agent| agent.start_quiesce(now));
+    }
+    // The request in progress enqueues the object when it ends.
+    if !ctx.agent_calls.begin(&id) {
+        return;
+    }
+    let guard = CallGuard { ctx: ctx.clone(), call: id, subject };
+    tokio::spawn(async move {
+        let ctx = &guard.ctx;
+        let connection = {
+            let Ok(_permit) = ctx.agent_calls.connects.acquire().await else { return };
+            ssh_client::connect(&call.address).await
+        };
+        let is_quiesce = matches!(call.request, AgentRequest::Quiesce(_));
+        let permits = if is_quiesce { &ctx.agent_calls.quiesces } else { &ctx.agent_calls.requests };
+        let Ok(_permit) = permits.acquire().await else { return };
+        // Boxed so that the tasks that wait for a permit are small.
+        let ok = Box::pin(send(ctx, &uid, call, connection)).await;
+        let result = if ok { "success" } else { "error" };
+        ctx.metrics.agent_requests.get_or_create(&AgentRequestLabels { request: name, result }).inc();
+    });
 }
 
 fn request_name(request: &AgentRequest) -> &'static str {

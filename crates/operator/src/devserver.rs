@@ -1,7 +1,7 @@
 //! The server controller: reads the caches, gets a plan from `odc_core::devserver`, and executes it.
 
 mod observe;
-mod uncached_reads;
+pub mod uncached_reads;
 pub mod validation_inputs;
 
 use std::sync::Arc;

@@ -4,22 +4,26 @@ mod observe;
 pub mod operations;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kube::Resource as _;
 use kube::runtime::controller::Action;
 use odc_api::v1alpha1::Disk;
 use odc_core::disk;
-use odc_core::plan::Requeue;
+use odc_core::plan::{Requeue, Write};
 
+use crate::agents;
 use crate::apply::apply;
 use crate::context::Context;
-use crate::error::Error;
+use crate::devserver::uncached_reads;
+use crate::error::{Class, Error};
 use crate::error_policy;
 use crate::status_writer::{FieldManager, write_status};
 use observe::ObservedDisk;
 
 const NAME: &str = "disk";
+/// When an object of an operation could not be created.
+const WRITE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 pub async fn reconcile(disk: Arc<Disk>, ctx: Arc<Context>) -> Result<Action, Error> {
     let started = Instant::now();
@@ -31,9 +35,9 @@ pub async fn reconcile(disk: Arc<Disk>, ctx: Arc<Context>) -> Result<Action, Err
     result
 }
 
-async fn reconcile_once(object: &Disk, ctx: &Context) -> Result<Action, Error> {
+async fn reconcile_once(object: &Disk, ctx: &Arc<Context>) -> Result<Action, Error> {
     let observed = ObservedDisk::new(ctx, object);
-    let plan = disk::reconcile(object, &observed.observed(), ctx.now());
+    let plan = disk::reconcile(object, &observed.observed(), &ctx.config.server, ctx.now());
     for write in &plan.writes {
         apply(ctx, write).await?;
     }
@@ -51,10 +55,41 @@ async fn reconcile_once(object: &Disk, ctx: &Context) -> Result<Action, Error> {
     if ctx.cluster.owner(namespace).is_some() {
         ctx.events.publish(&object.object_ref(&()), &plan.events);
     }
-    Ok(match plan.requeue {
+    let mut requeue = plan.requeue;
+    for (uid, write) in &plan.operation_writes {
+        if !write_for_operation(ctx, uid, write).await? {
+            // Not earlier, because a plan that expects the object asks for an immediate reconciliation.
+            requeue = Requeue::After(WRITE_RETRY_DELAY);
+        }
+    }
+    for (uid, call) in plan.agent_calls {
+        agents::start_for_operation(ctx, object, uid, call);
+    }
+    Ok(match requeue {
         Requeue::AwaitChange => Action::await_change(),
         Requeue::After(time) => Action::requeue(time),
     })
+}
+
+/// Creates an object for an operation. An error, such as an exceeded quota, is recorded for the message of the operation,
+/// and does not fail the reconciliation of the disk. Returns whether the object was created.
+async fn write_for_operation(ctx: &Context, uid: &str, write: &Write) -> Result<bool, Error> {
+    let error = match apply(ctx, write).await {
+        Ok(stored) => {
+            if let (Write::CreateWithKeys { .. }, Some(stored)) = (write, stored) {
+                uncached_reads::record_secret(ctx, uid, &stored);
+            }
+            None
+        }
+        Err(error) if error.class() == Class::Conflict || matches!(error, Error::NotLeader) => return Err(error),
+        Err(error) => Some(error),
+    };
+    if let Some(error) = &error {
+        tracing::info!(error = error as &dyn std::error::Error, uid, "failed to create an object of a disk operation");
+    }
+    let is_created = error.is_none();
+    ctx.soft_states.update(uid, |entry| entry.recurring_error = error.map(|error| error.user_message()));
+    Ok(is_created)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "signature required by the applier")]
@@ -69,7 +104,7 @@ pub fn on_error(disk: Arc<Disk>, error: &Error, ctx: Arc<Context>) -> Action {
 mod tests {
     use kube::runtime::watcher::Event;
     use odc_core::cluster::ManagedObject;
-    use odc_core::manifest::Kind;
+    use odc_core::manifest::{Kind, Object};
     use serde_json::{Value, json};
 
     use super::*;
@@ -105,8 +140,30 @@ mod tests {
         let cluster = fake::api_server(|_| (409, Value::Null));
         let ctx = fake::context(cluster.client.clone());
         let error = reconcile(Arc::new(disk()), ctx.clone()).await.unwrap_err();
-        assert_eq!(error.class(), crate::error::Class::Conflict);
+        assert_eq!(error.class(), Class::Conflict);
         assert_eq!(cluster.requests().len(), 1);
+    }
+
+    fn pod_of_operation() -> Write {
+        let body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "home-op", "namespace": "dev-ada"}});
+        Write::Create(Object { kind: Kind::Pod, namespace: Some("dev-ada".into()), name: "home-op".into(), body })
+    }
+
+    #[tokio::test]
+    async fn refused_pod_of_an_operation_is_recorded_for_its_message() {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+            "message": "exceeded quota: odc", "code": 403});
+        let ctx = fake::context(fake::api_server(move |_| (403, status.clone())).client);
+        ctx.soft_states.insert("op");
+        assert!(!write_for_operation(&ctx, "op", &pod_of_operation()).await.unwrap());
+        let error = ctx.soft_states.get("op").recurring_error.unwrap();
+        assert!(error.contains("exceeded quota"), "{error}");
+        // A later success removes it.
+        let ctx_ok = fake::context(fake::api_server(|_| (201, json!({"metadata": {"name": "home-op"}}))).client);
+        ctx_ok.soft_states.insert("op");
+        ctx_ok.soft_states.update("op", |entry| entry.recurring_error = Some(error));
+        assert!(write_for_operation(&ctx_ok, "op", &pod_of_operation()).await.unwrap());
+        assert_eq!(ctx_ok.soft_states.get("op").recurring_error, None);
     }
 
     #[tokio::test]

@@ -10,7 +10,9 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::api::{Api, DynamicObject};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Home, Phase, Team};
+use odc_api::v1alpha1::{
+    DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, DiskOperationPhase, Home, Phase, Team,
+};
 use odc_api::{label, namespace};
 use odc_core::manifest::Kind;
 use odc_core::{cluster, volume_in_use};
@@ -198,6 +200,7 @@ async fn disk_operations(ctx: Arc<Context>) {
         Some(operation)
     };
     projected::watch(api, config(), &ctx.cluster.disk_operations, project, |change| {
+        remember_operation(&ctx, &change);
         let disk = change.new.or(change.old).map(|operation| &operation.spec.disk);
         if let Some(disk) = disk {
             ctx.work_queues.enqueue_disk(&change.key.0, disk.as_str());
@@ -205,6 +208,22 @@ async fn disk_operations(ctx: Arc<Context>) {
         ctx.work_queues.disk_operations.notify_one();
     })
     .await;
+}
+
+/// Keeps an entry in memory for each unfinished operation.
+fn remember_operation(ctx: &Context, change: &Change<'_, DiskOperation>) {
+    let uid = |operation: Option<&DiskOperation>| operation.and_then(|operation| operation.metadata.uid.clone());
+    let is_finished = |operation: &DiskOperation| {
+        let phase = operation.status.as_ref().and_then(|status| status.phase);
+        phase.is_some_and(DiskOperationPhase::is_terminal)
+    };
+    let unfinished = uid(change.new.filter(|operation| !is_finished(operation)));
+    if let Some(old) = uid(change.old).filter(|old| Some(old) != unfinished.as_ref()) {
+        ctx.soft_states.remove(&old);
+    }
+    if let Some(unfinished) = unfinished {
+        ctx.soft_states.insert(&unfinished);
+    }
 }
 
 async fn users(ctx: Arc<Context>, writer: Writer<DevServerUser>) {
@@ -308,7 +327,8 @@ async fn pods(ctx: Arc<Context>) {
             ctx.work_queues.enqueue_server(&change.key.0, server);
         }
         let mounts_claim = change.new.or(change.old).is_some_and(|pod| !pod.claims.is_empty());
-        if mounts_claim && scheduling_state(change.old) != scheduling_state(change.new) {
+        let is_of_operation = change.new.or(change.old).is_some_and(|pod| pod.operation.is_some());
+        if is_of_operation || mounts_claim && scheduling_state(change.old) != scheduling_state(change.new) {
             enqueue_disks(&ctx, &change.key.0);
         }
         for claim in volume_in_use::released_claims(change.old, change.new) {
@@ -316,9 +336,12 @@ async fn pods(ctx: Arc<Context>) {
         }
         if let Some(old) = change.old
             && change.new.is_none_or(|new| new.uid != old.uid)
-            && let Some(server) = old.server.as_ref().and_then(|details| details.server_uid())
         {
-            ctx.soft_states.remove_pod(server, &old.uid);
+            let server = old.server.as_ref().and_then(|details| details.server_uid());
+            let operation = old.operation.as_ref().map(|details| details.operation_uid.as_str());
+            if let Some(creator) = server.or(operation) {
+                ctx.soft_states.remove_pod(creator, &old.uid);
+            }
         }
         if scheduling_state(change.old) != scheduling_state(change.new) || change.new.is_none() {
             ctx.work_queues.wake_scheduler();

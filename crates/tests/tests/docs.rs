@@ -399,6 +399,8 @@ fn is_pending_reason(reason: Reason) -> bool {
         | Reason::Succeeded
         | Reason::PointUnavailable
         | Reason::TooManyPoints
+        | Reason::TooManyBrowseOperations
+        | Reason::PodFailed
         | Reason::OperationTimeout => false,
     }
 }

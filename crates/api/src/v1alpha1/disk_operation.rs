@@ -18,8 +18,8 @@ use crate::text::Text;
     version = "v1alpha1",
     kind = "DiskOperation",
     doc = "DiskOperation is an operation on a Disk of the same namespace, such as taking a restore point. The operations \
-           on a disk run one at a time, in the order of their creation. A finished operation is deleted after 7 days, \
-           or earlier if the namespace has more than 50.",
+           on a disk run one at a time, in the order of their creation, except Browse, which runs beside them. A \
+           finished operation is deleted after 7 days, or earlier if the namespace has more than 50.",
     namespaced,
     status = "DiskOperationStatus",
     derive = "PartialEq",
@@ -53,7 +53,7 @@ pub struct DiskOperationSpec {
     /// What to do. Snapshot takes a restore point. Rollback replaces the data of the disk by that of a restore point, and
     /// takes a point first. Clone creates a new disk from a restore point, or from a new one. Restore copies files of a
     /// restore point to the disk, and takes a point first. Browse starts a pod with a restore point mounted read-only,
-    /// which ends when it is idle for 30 minutes. Diff lists the paths that differ between a restore point and a later
+    /// which is deleted after 30 minutes without activity, after 8 hours, or with the operation. Diff lists the paths that differ between a restore point and a later
     /// one, or the current data. Unlock deletes remaining pods of a server that has ended.
     pub action: DiskAction,
 
@@ -102,6 +102,16 @@ pub struct DiskArguments {
 impl DiskOperationSpec {
     pub fn point(&self) -> Option<&ObjectName> {
         self.arguments.as_ref()?.point.as_ref()
+    }
+
+    /// Returns the point to compare with, for Diff.
+    pub fn to(&self) -> Option<&ObjectName> {
+        self.arguments.as_ref()?.to.as_ref()
+    }
+
+    /// Returns the paths to copy, for Restore.
+    pub fn paths(&self) -> &[Text<512>] {
+        self.arguments.as_ref().map(|arguments| arguments.paths.as_slice()).unwrap_or_default()
     }
 
     pub fn new_name(&self) -> Option<&DiskName> {
@@ -168,7 +178,8 @@ pub struct DiskOperationResult {
     pub claim: Option<ObjectName>,
 }
 
-/// DiskDiff is what changed between two states of a disk.
+/// DiskDiff is what changed between two states of a disk. Type, mode, size and content are compared; a file whose size and
+/// modification time are equal is not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskDiff {
@@ -180,11 +191,13 @@ pub struct DiskDiff {
     #[schemars(range(min = 0))]
     pub removed: u64,
 
-    /// Number of paths whose content or type differs.
+    /// Number of paths whose type, mode or content differs.
     #[schemars(range(min = 0))]
     pub modified: u64,
 
-    /// The first paths, each after `A`, `D` or `M` and a space.
+    /// The first paths, at most 32 KiB and 4 KiB compressed, each after `A`, `D` or `M` and a space. A directory ends with
+    /// a slash; one that exists only in one state is listed without its content. Backslashes, control characters and
+    /// bytes that are not UTF-8 are escaped, such as `\n` and `\xff`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]

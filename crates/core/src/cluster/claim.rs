@@ -24,6 +24,8 @@ pub struct Claim {
     pub uid: String,
     /// The uid of the `Disk` it belongs to.
     pub disk_uid: Option<String>,
+    /// The uid of the `DiskOperation` it is deleted with, if it is temporary.
+    pub operation_uid: Option<String>,
     /// The requested size.
     pub size: Option<Quantity>,
     /// The size of the bound volume.
@@ -87,6 +89,7 @@ impl Claim {
             _ => ClaimPhase::Pending,
         };
         let modes = spec.and_then(|spec| spec.access_modes.as_ref());
+        let label_of = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name).cloned());
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
@@ -96,7 +99,8 @@ impl Claim {
             class: spec.and_then(|spec| spec.storage_class_name.clone()),
             shared: modes.is_some_and(|modes| modes.iter().any(|mode| mode.ends_with("Many"))),
             uid: meta.uid.clone().unwrap_or_default(),
-            disk_uid: meta.labels.as_ref().and_then(|labels| labels.get(label::DISK_UID).cloned()),
+            disk_uid: label_of(label::DISK_UID),
+            operation_uid: label_of(label::OPERATION_UID),
             size: spec.and_then(requested_size),
             capacity: claim.status.as_ref().and_then(capacity),
             snapshot: spec.and_then(source_snapshot),
@@ -169,6 +173,21 @@ impl Volume {
 }
 
 impl VolumeAffinity {
+    /// Returns the terms for a pod, or `None` if all nodes match.
+    pub fn node_selector(&self) -> Option<k8s::NodeSelector> {
+        let expression = |requirement: &Requirement| k8s::NodeSelectorRequirement {
+            key: requirement.key.clone(),
+            operator: requirement.operator.clone(),
+            values: Some(requirement.values.clone()).filter(|values| !values.is_empty()),
+        };
+        let term = |requirements: &Vec<Requirement>| k8s::NodeSelectorTerm {
+            match_expressions: Some(requirements.iter().map(expression).collect()),
+            match_fields: None,
+        };
+        let terms: Vec<_> = self.0.iter().filter(|term| !term.is_empty()).map(term).collect();
+        (!terms.is_empty()).then_some(k8s::NodeSelector { node_selector_terms: terms })
+    }
+
     /// Returns the topology as text, such as `csi.odc.dev/pool=main`, or `None` if all nodes match.
     pub fn describe(&self) -> Option<String> {
         let requirement = |requirement: &Requirement| format!("{}={}", requirement.key, requirement.values.join("|"));

@@ -22,6 +22,8 @@ pub struct Pod {
     pub claims: Box<[Box<str>]>,
     /// Details of server pods.
     pub server: Option<Box<ServerPod>>,
+    /// Details of pods of disk operations.
+    pub operation: Option<Box<OperationPod>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,23 @@ pub struct ServerPod {
     pub unschedulable_since: Option<Timestamp>,
     /// The finalizers that block its deletion; empty unless it is being deleted.
     pub blocking_finalizers: Box<[String]>,
+    /// Init containers first.
+    pub containers: Vec<Container>,
+}
+
+/// The state of a pod that was created for a `DiskOperation`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationPod {
+    pub operation_uid: String,
+    /// The uid of the `Disk` of the operation.
+    pub disk_uid: Option<String>,
+    /// Its public host key, if it serves SSH.
+    pub host_key: Option<String>,
+    pub ip: Option<Box<str>>,
+    pub ready: bool,
+    /// Why it terminated or cannot be scheduled, as reported by Kubernetes.
+    pub reason: Option<Box<str>>,
+    pub message: Option<Box<str>>,
     /// Init containers first.
     pub containers: Vec<Container>,
 }
@@ -102,6 +121,7 @@ impl Pod {
             requests: spec.map(requests).unwrap_or_default(),
             claims: spec.map(|spec| claims(meta.name.as_deref(), spec)).unwrap_or_default(),
             server: ServerPod::from_api(pod).map(Box::new),
+            operation: OperationPod::from_api(pod).map(Box::new),
         }
     }
 
@@ -116,8 +136,9 @@ impl Pod {
             let text = text.as_deref().unwrap_or_default();
             text.trim().trim_end_matches('.').to_owned()
         };
-        let server = self.server.as_deref();
-        let (reason, message) = server.map(|pod| (text(&pod.reason), text(&pod.message))).unwrap_or_default();
+        let server = self.server.as_deref().map(|pod| (text(&pod.reason), text(&pod.message)));
+        let operation = || self.operation.as_deref().map(|pod| (text(&pod.reason), text(&pod.message)));
+        let (reason, message) = server.or_else(operation).unwrap_or_default();
         match (reason.is_empty(), message.is_empty()) {
             (true, true) => "no reason given".to_owned(),
             (false, true) => reason,
@@ -149,6 +170,61 @@ impl ServerPod {
         if server.is_none() && created_for.is_none() && owner.is_none() {
             return None;
         }
+        let state = Observation::new(status);
+        Some(Self {
+            owner,
+            created_for,
+            server,
+            run: annotation(annotation::RUN).and_then(|run| run.parse().ok()),
+            host_key: annotation(annotation::HOST_KEY),
+            ip: state.ip,
+            created_at: timestamp(meta.creation_timestamp.as_ref()),
+            ready: state.ready,
+            reason: state.reason,
+            message: state.message,
+            unschedulable_since: state.unschedulable_since,
+            blocking_finalizers: meta
+                .deletion_timestamp
+                .as_ref()
+                .map(|_| blocking_finalizers(meta.finalizers.as_deref()).into())
+                .unwrap_or_default(),
+            containers: state.containers,
+        })
+    }
+}
+
+impl OperationPod {
+    /// Returns `None` for other pods.
+    fn from_api(pod: &k8s::Pod) -> Option<Self> {
+        let labels = pod.metadata.labels.as_ref()?;
+        let operation_uid = labels.get(label::OPERATION_UID)?.clone();
+        let annotations = pod.metadata.annotations.as_ref();
+        let state = Observation::new(pod.status.as_ref());
+        Some(Self {
+            operation_uid,
+            disk_uid: labels.get(label::DISK_UID).cloned(),
+            host_key: annotations.and_then(|all| all.get(annotation::HOST_KEY)).cloned(),
+            ip: state.ip,
+            ready: state.ready,
+            reason: state.reason,
+            message: state.message,
+            containers: state.containers,
+        })
+    }
+}
+
+/// The status of a pod of ODC.
+struct Observation {
+    ip: Option<Box<str>>,
+    ready: bool,
+    reason: Option<Box<str>>,
+    message: Option<Box<str>>,
+    unschedulable_since: Option<Timestamp>,
+    containers: Vec<Container>,
+}
+
+impl Observation {
+    fn new(status: Option<&k8s::PodStatus>) -> Self {
         let conditions = || status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
         let ready = conditions().any(|condition| condition.type_ == "Ready" && condition.status == "True");
         let unschedulable = conditions().find(|condition| {
@@ -161,14 +237,8 @@ impl ServerPod {
         let mut containers: Vec<_> = initial.chain(main).map(Container::from_api).collect();
         // The cache holds all pods, and collecting allocates capacity for four.
         containers.shrink_to_fit();
-        Some(Self {
-            owner,
-            created_for,
-            server,
-            run: annotation(annotation::RUN).and_then(|run| run.parse().ok()),
-            host_key: annotation(annotation::HOST_KEY),
+        Self {
             ip: status_text(|status| &status.pod_ip).map(Into::into),
-            created_at: timestamp(meta.creation_timestamp.as_ref()),
             ready,
             reason: status_text(|status| &status.reason)
                 .or(unschedulable.and_then(|condition| condition.reason.as_deref()))
@@ -177,13 +247,8 @@ impl ServerPod {
                 .or(unschedulable.and_then(|condition| condition.message.as_deref()))
                 .map(Into::into),
             unschedulable_since: unschedulable.and_then(|condition| timestamp(condition.last_transition_time.as_ref())),
-            blocking_finalizers: meta
-                .deletion_timestamp
-                .as_ref()
-                .map(|_| blocking_finalizers(meta.finalizers.as_deref()).into())
-                .unwrap_or_default(),
             containers,
-        })
+        }
     }
 }
 
@@ -254,93 +319,4 @@ fn claims(pod: Option<&str>, spec: &k8s::PodSpec) -> Box<[Box<str>]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn pod(value: serde_json::Value) -> Pod {
-        Pod::from_api(&serde_json::from_value(value).unwrap())
-    }
-
-    #[test]
-    fn requests_match_kube_scheduler() {
-        let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
-        let mut sidecar = container("sidecar", "100m");
-        sidecar["restartPolicy"] = "Always".into();
-        let spec = |containers: &[serde_json::Value]| {
-            json!({"metadata": {"name": "p"}, "spec": {
-                "initContainers": [container("first", "900m"), sidecar, container("later", "2")],
-                "containers": containers,
-                "overhead": {"cpu": "50m"},
-            }})
-        };
-        assert_eq!(pod(spec(&[container("main", "1")])).requests.cpu, 2_150);
-        assert_eq!(pod(spec(&[container("main", "3"), container("second", "1")])).requests.cpu, 4_150);
-        assert_eq!(pod(spec(&[container("main", "1")])).requests.pods, 1);
-    }
-
-    #[test]
-    fn device_limit_counts_as_request() {
-        let pod = pod(json!({"metadata": {"name": "p"}, "spec": {
-            "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}],
-        }}));
-        assert_eq!(pod.requests.device("nvidia.com/gpu"), 2);
-        assert_eq!(pod.server, None);
-    }
-
-    #[test]
-    fn deleted_pod_lists_blocking_finalizers() {
-        let finalizers = |deleted: Option<&str>| {
-            let pod = pod(json!({"metadata": {"name": "server-1-0", "labels": {"odc.dev/server": "server-1"},
-                "deletionTimestamp": deleted, "finalizers": ["foregroundDeletion", "example.org/hold", "orphan"]}}));
-            pod.server.unwrap().blocking_finalizers.to_vec()
-        };
-        assert_eq!(finalizers(Some("2026-01-01T00:00:00Z")), ["example.org/hold"]);
-        assert_eq!(finalizers(None), [] as [&str; 0]);
-    }
-
-    #[test]
-    fn claims_include_ephemeral_volumes() {
-        let pod = pod(json!({"metadata": {"name": "p"}, "spec": {"containers": [], "volumes": [
-            {"name": "home", "persistentVolumeClaim": {"claimName": "home-ada"}},
-            {"name": "scratch", "ephemeral": {}},
-            {"name": "none", "emptyDir": {}},
-        ]}}));
-        assert_eq!(*pod.claims, ["home-ada".into(), "p-scratch".into()]);
-    }
-
-    #[test]
-    fn server_pod_has_details() {
-        let pod = pod(json!({
-            "metadata": {
-                "name": "server-1-0",
-                "labels": {"odc.dev/server": "server-1"},
-                "annotations": {"odc.dev/run": "3", "odc.dev/server-uid": "uid-1"},
-                "ownerReferences": [{"apiVersion": "odc.dev/v1alpha1", "kind": "DevServer", "name": "server-1", "uid": "uid-1", "controller": true}],
-            },
-            "spec": {"containers": [], "nodeName": "n1", "volumes": [
-                {"name": "home", "persistentVolumeClaim": {"claimName": "claim-home"}},
-                {"name": "scratch", "emptyDir": {}},
-            ]},
-            "status": {
-                "phase": "Pending",
-                "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
-                    "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-                "containerStatuses": [{"name": "dev", "image": "", "imageID": "", "ready": false, "restartCount": 2,
-                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
-                    "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}],
-            },
-        }));
-        assert_eq!(*pod.claims, ["claim-home".into()]);
-        let server = pod.server.unwrap();
-        assert!(server.blocking_finalizers.is_empty());
-        assert_eq!((server.owner.as_deref(), server.run, server.ready), (Some("uid-1"), Some(3), false));
-        assert_eq!(server.message.as_deref(), Some("0/1 nodes"));
-        assert!(server.unschedulable_since.is_some());
-        assert_eq!(server.containers[0].last.as_ref().map(|exit| exit.code), Some(137));
-        assert!(
-            matches!(&server.containers[0].state, ContainerState::Waiting { reason, .. } if reason == "CrashLoopBackOff")
-        );
-    }
-}
+mod tests;

@@ -27,6 +27,8 @@ pub struct Snapshot {
     pub note: Option<String>,
     /// The uid of the `DiskOperation` it was taken for.
     pub operation_uid: Option<String>,
+    /// Whether it is deleted with that operation and is no restore point.
+    pub is_temporary: bool,
     /// The time at which the storage system took it. Later writes to the volume are not part of it.
     pub taken_at: Option<Timestamp>,
     pub is_ready: bool,
@@ -67,6 +69,7 @@ impl Snapshot {
             consistency: consistency.unwrap_or(Consistency::CrashConsistent),
             note: annotation(annotation::POINT_NOTE),
             operation_uid: annotation(annotation::OPERATION_UID),
+            is_temporary: metadata["labels"][label::OPERATION_UID].is_string(),
             taken_at: text(&status["creationTime"]).and_then(|time| time.parse().ok()),
             is_ready: status["readyToUse"] == true,
             error: status["error"]

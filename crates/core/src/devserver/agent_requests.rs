@@ -171,7 +171,7 @@ pub enum AgentRequest {
 }
 
 /// Returns the delay after this many consecutive failures.
-pub(super) fn retry_delay(failures: u32) -> Duration {
+pub(crate) fn retry_delay(failures: u32) -> Duration {
     INITIAL_RETRY_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(MAX_RETRY_DELAY)
 }
 

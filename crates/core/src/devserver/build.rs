@@ -1,17 +1,18 @@
 //! The objects of a server, one file each. They are built from the validated request only.
 
 pub mod container;
-mod env;
+pub(crate) mod env;
 mod gang_discovery;
 mod headless_service;
 mod pod;
 mod secret;
-mod security;
+pub(crate) mod security;
 pub mod size;
-pub(super) mod volume;
+pub(crate) mod volume;
 
 pub use headless_service::service;
-pub use pod::{PodAssignment, pod};
+pub use pod::{PRIORITY_CLASS, PodAssignment, pod};
+pub(crate) use secret::{HOST_KEY, authorized_keys, owner_keys};
 pub use secret::{HOST_PUBLIC_KEY, allowed_keys, key_names, secret};
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ pub const AGENT: &str = "odc-agent";
 /// The init container that writes the user's passwd and group entries.
 const PREPARE: &str = "odc-accounts";
 /// The main container.
-const MAIN: &str = "dev";
+pub(crate) const MAIN: &str = "dev";
 /// The path of the agent in all containers of the server.
 const AGENT_PATH: &str = "/odc/bin/odc-agent";
 
@@ -70,7 +71,7 @@ fn metadata(valid: &Valid<'_>, name: String) -> ObjectMeta {
 }
 
 /// Escapes text for `command` and `env` fields, where Kubernetes expands `$(X)` and replaces `$$` by `$`.
-fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
 

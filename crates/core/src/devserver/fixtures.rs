@@ -77,6 +77,7 @@ pub(crate) fn pod(name: &str) -> Pod {
         requests: Resources::default(),
         claims: Box::default(),
         server: Some(Box::new(details)),
+        operation: None,
     }
 }
 
@@ -210,6 +211,7 @@ impl Request {
             shared: false,
             uid: format!("uid-{name}"),
             disk_uid: None,
+            operation_uid: None,
             size: None,
             capacity: None,
             snapshot: None,

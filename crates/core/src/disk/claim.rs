@@ -48,7 +48,7 @@ pub(super) enum DataSource<'a> {
 /// Finds the claim of a disk. A claim without an entry in the status was created right before a crash.
 pub(super) fn find<'a>(disk: &Disk, stored: &DiskStatus, claims: &[&'a Claim]) -> ClaimState<'a> {
     let uid = disk.metadata.uid.as_deref();
-    let is_own = |claim: &Claim| claim.disk_uid.as_deref() == uid;
+    let is_own = |claim: &Claim| claim.disk_uid.as_deref() == uid && claim.operation_uid.is_none();
     let named = |name: &str| claims.iter().copied().find(|claim| claim.name == name);
     if let Some(name) = &stored.claim {
         return match named(name.as_str()) {
@@ -80,17 +80,32 @@ pub(super) fn name(disk: &str, uid: &str) -> String {
     format!("{disk}-{}", short.to_ascii_lowercase())
 }
 
-/// Retains the volumes of all claims of the disk, except those that [`remove_retired`] is deleting.
+/// Retains the volumes of all claims of the disk, except those that [`remove_retired`] is deleting. Volumes of temporary
+/// claims are deleted with them, whatever the storage class says.
 pub(super) fn retain(state: &State<'_>, steps: &mut Steps) {
     let is_removed =
         |claim: &Claim| claim.is_deleting && state.stored.retired_claims.iter().any(|retired| retired.uid == claim.uid);
     for claim in own_claims(state).filter(|claim| !is_removed(claim)) {
-        let volume = volume(state, claim).filter(|volume| !volume.is_retained);
-        steps.writes.extend(volume.map(|volume| set_reclaim_policy(volume, "Retain")));
+        let unprotected = volume(state, claim).filter(|volume| !volume.is_retained);
+        steps.writes.extend(unprotected.map(|volume| set_reclaim_policy(volume, "Retain")));
     }
+    let temporary = temporary_claims(state).filter_map(|claim| volume(state, claim));
+    steps
+        .writes
+        .extend(temporary.filter(|volume| volume.is_retained).map(|volume| set_reclaim_policy(volume, "Delete")));
 }
 
+/// Returns the claims with data of the disk.
 pub(super) fn own_claims<'a>(state: &State<'a>) -> impl Iterator<Item = &'a Claim> {
+    all_claims(state).filter(|claim| claim.operation_uid.is_none())
+}
+
+/// Returns the claims of operations on the disk. They contain copies only.
+pub(super) fn temporary_claims<'a>(state: &State<'a>) -> impl Iterator<Item = &'a Claim> {
+    all_claims(state).filter(|claim| claim.operation_uid.is_some())
+}
+
+fn all_claims<'a>(state: &State<'a>) -> impl Iterator<Item = &'a Claim> {
     let uid = state.uid;
     state.observed.claims.iter().copied().filter(move |claim| claim.disk_uid.as_deref() == Some(uid))
 }
@@ -200,8 +215,23 @@ fn check_size(state: &State<'_>, source: &str, minimum: Option<Quantity>) -> Res
     }
 }
 
-/// Returns the manifest of a claim.
+/// Returns the manifest of a claim of the disk.
 pub(super) fn object(state: &State<'_>, name: &str, size: Quantity, source: Option<DataSource<'_>>) -> Object {
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(state.namespace.to_owned()),
+        labels: Some(state.labels()),
+        ..ObjectMeta::default()
+    };
+    object_with(state, metadata, size, source)
+}
+
+pub(super) fn object_with(
+    state: &State<'_>,
+    metadata: ObjectMeta,
+    size: Quantity,
+    source: Option<DataSource<'_>>,
+) -> Object {
     let class = state.disk.spec.storage_class.as_ref().map(ToString::to_string);
     let single_pod = storage_class(state, class.as_deref()).is_none_or(StorageClass::supports_single_pod);
     let mode = if single_pod { "ReadWriteOncePod" } else { "ReadWriteOnce" };
@@ -216,12 +246,7 @@ pub(super) fn object(state: &State<'_>, name: &str, size: Quantity, source: Opti
     });
     let requests = [("storage".to_owned(), size.into())].into();
     let claim = PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(state.namespace.to_owned()),
-            labels: Some(state.labels()),
-            ..ObjectMeta::default()
-        },
+        metadata,
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec![mode.to_owned()]),
             storage_class_name: class,

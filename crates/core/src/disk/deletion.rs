@@ -8,7 +8,7 @@ use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Disk, DiskDeletion};
 
 use super::point;
-use super::{Plan, State, Steps, claim, retention};
+use super::{Plan, State, Steps, claim, operation, retention, temporary};
 use crate::plan::{Event, Write};
 use crate::time::remaining;
 
@@ -63,6 +63,11 @@ pub(super) fn finalize(state: &State<'_>) -> Plan {
     if !state.has_finalizer() {
         return steps.into_plan(state);
     }
+    operation::fail_unfinished(state, &mut steps);
+    // In a namespace that is being deleted the operator may have no permissions any more, and nothing is left.
+    if !state.observed.is_namespace_deleting {
+        temporary::remove(state, &mut steps, |_| true);
+    }
     if state.observed.is_namespace_deleting || !is_confirmed(state.disk) {
         // The volumes must be retained before the claims can go.
         claim::retain(state, &mut steps);
@@ -91,7 +96,8 @@ pub(super) fn finalize(state: &State<'_>) -> Plan {
     for claim in &claims {
         claim::delete(state, &mut steps, claim);
     }
-    if claims.is_empty() { remove_finalizer(state, steps) } else { steps.into_plan(state) }
+    let has_temporary = claim::temporary_claims(state).next().is_some();
+    if claims.is_empty() && !has_temporary { remove_finalizer(state, steps) } else { steps.into_plan(state) }
 }
 
 /// Removes the finalizer and leaves the status as it is, because the object is gone afterwards.

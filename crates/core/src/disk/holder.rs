@@ -87,7 +87,7 @@ fn assign(state: &State<'_>) -> Option<DiskHolder> {
         ClaimState::Found(claim) => !claim.is_deleting && claim.phase != ClaimPhase::Lost,
         ClaimState::Missing(_) | ClaimState::Ambiguous(_) | ClaimState::Foreign(_) => false,
     };
-    if !is_usable || !state.observed.has_owner || state.disk.spec.deleted {
+    if !is_usable || state.observed.owner.is_none() || state.disk.spec.deleted {
         return None;
     }
     let first = candidates(state).min_by_key(|server| {
@@ -135,7 +135,8 @@ fn release(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder) {
         (Some(_), Some(rest)) => steps.requeue_after(rest),
         (None, Some(rest)) => {
             let consistency = Consistency::Clean;
-            let new = NewPoint { name: &name, reason: PointReason::Stop, consistency, operation_uid: None, note: None };
+            let reason = PointReason::Stop;
+            let new = NewPoint { name: &name, reason, consistency, operation_uid: None, note: None, temporary: None };
             steps.writes.push(point::create(state, points, claim, &new));
             steps.requeue_after(rest);
         }

@@ -1,44 +1,55 @@
-//! Operations on a disk: one at a time, in the order of their creation.
+//! Operations on a disk: one at a time, in the order of their creation. Browse operations run beside them, because they
+//! need only a copy of a restore point.
+
+mod browse;
+mod clone;
+mod diff;
+mod job;
+mod pod_state;
+mod point_argument;
+mod restore;
+mod rollback;
+mod unlock;
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use odc_api::annotation;
-use odc_api::name::ObjectName;
-use odc_api::text::Text;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
 use odc_api::v1alpha1::{
-    Consistency, Disk, DiskAction, DiskOperation, DiskOperationPhase, DiskOperationResult, DiskOperationStatus,
-    DiskSource, DiskSpec, MAX_RETIRED_CLAIMS, PointReason, RetiredClaim,
+    DiskAction, DiskOperation, DiskOperationPhase, DiskOperationResult, DiskOperationStatus, PointReason,
 };
 
-use super::claim::{self, ClaimState, DataSource};
 use super::holder::Holding;
-use super::point::{self, NewPoint};
-use super::{SNAPSHOT_TIMEOUT, State, Steps};
-use crate::cluster::{ClaimPhase, Pod, Snapshot};
-use crate::devserver::{active_admission, pods};
-use crate::manifest::{Kind, Object};
-use crate::plan::{Target, Write};
+use super::{State, Steps, claim, point};
+use crate::manifest::Kind;
+use crate::plan::Target;
 use crate::time::remaining;
+use point_argument::take_point;
 
 /// How long a finished operation is kept.
 const FINISHED_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The number of finished operations that are kept in a namespace.
 pub const MAX_FINISHED_OPERATIONS: usize = 50;
-/// How long an operation waits for a snapshot to become ready.
+/// How long an operation waits for a snapshot, a claim or a pod to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// From this number of snapshots in a namespace on, no points are taken on demand, so that a stop can take its own.
-const MAX_SNAPSHOTS_ON_DEMAND: usize = 450;
 
 /// The next state of a running operation.
-enum Progress {
+#[derive(Debug)]
+pub(super) enum Progress {
     /// Waits for what the message says.
     Wait(String),
+    /// Continues to run; the result can be used meanwhile.
+    Serve(Box<DiskOperationResult>, String),
     Failed(Reason, String),
-    Done(Box<DiskOperationResult>),
+    Done(Box<DiskOperationResult>, String),
+}
+
+impl Progress {
+    fn done(result: DiskOperationResult) -> Self {
+        Self::Done(Box::new(result), "The operation has succeeded.".into())
+    }
 }
 
 pub(super) fn is_finished(operation: &DiskOperation) -> bool {
@@ -51,48 +62,65 @@ fn creation_order(operation: &DiskOperation) -> (Option<i64>, Option<&str>) {
     (created, operation.metadata.uid.as_deref())
 }
 
-/// Advances the first unfinished operation, and reports the others as pending.
-pub(super) fn advance(state: &State<'_>, steps: &mut Steps) -> Holding {
-    let mut unfinished: Vec<&DiskOperation> =
-        state.observed.operations.iter().copied().filter(|operation| !is_finished(operation)).collect();
+/// Returns the unfinished operations on the disk, in the order of their creation.
+pub(super) fn unfinished<'a>(state: &State<'a>) -> Vec<&'a DiskOperation> {
+    let is_own = |operation: &&DiskOperation| operation.spec.disk.as_str() == state.name && !is_finished(operation);
+    let mut unfinished: Vec<&DiskOperation> = state.observed.operations.iter().copied().filter(is_own).collect();
     unfinished.sort_by_key(|operation| creation_order(operation));
-    let Some((first, others)) = unfinished.split_first() else { return Holding::Allowed };
+    unfinished
+}
+
+/// Advances the Browse operations and the first of the others, and reports the rest as pending.
+pub(super) fn advance(state: &State<'_>, steps: &mut Steps) -> Holding {
+    let is_browse = |operation: &&DiskOperation| operation.spec.action == DiskAction::Browse;
+    let (browses, others): (Vec<_>, Vec<_>) = unfinished(state).into_iter().partition(is_browse);
+    for browse in browses {
+        advance_one(state, steps, browse);
+    }
+    let Some((first, others)) = others.split_first() else { return Holding::Allowed };
     for other in others {
         let message =
             format!("Waiting for operation {} on the same disk.", first.metadata.name.as_deref().unwrap_or_default());
         let pending = update(other, DiskOperationPhase::Pending, Reason::OperationPending, &message, state.now);
         report(steps, other, pending);
     }
-    let started = first.status.as_ref().and_then(|status| status.started_at.as_ref());
-    if started.is_none() {
+    if advance_one(state, steps, first) { blocks_holder(state, first) } else { Holding::Allowed }
+}
+
+/// Advances an operation. Returns whether it is still running.
+fn advance_one(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> bool {
+    let started = operation.status.as_ref().and_then(|status| status.started_at.as_ref());
+    let progress = if started.is_some() {
+        progress(state, steps, operation)
+    } else {
         // Stored before anything is done, so that the time of the start is known.
-        let message = "The operation has started.";
-        let running = update(first, DiskOperationPhase::Running, Reason::OperationRunning, message, state.now);
-        report(steps, first, running);
         steps.requeue_after(Duration::ZERO);
-        return blocks_holder(state, first);
-    }
-    match progress(state, steps, first) {
-        Progress::Wait(message) => {
-            let running = update(first, DiskOperationPhase::Running, Reason::OperationRunning, &message, state.now);
-            report(steps, first, running);
-            blocks_holder(state, first)
+        Progress::Wait("The operation has started.".into())
+    };
+    let (phase, reason, message, result) = match progress {
+        Progress::Wait(message) => (DiskOperationPhase::Running, Reason::OperationRunning, message, None),
+        Progress::Serve(result, message) => {
+            (DiskOperationPhase::Running, Reason::OperationRunning, message, Some(result))
         }
-        Progress::Failed(reason, message) => {
-            report(steps, first, update(first, DiskOperationPhase::Failed, reason, &message, state.now));
-            Holding::Allowed
-        }
-        Progress::Done(result) => {
-            let message = "The operation has succeeded.";
-            let mut done = update(first, DiskOperationPhase::Succeeded, Reason::Succeeded, message, state.now);
-            done.result = Some(*result);
-            report(steps, first, done);
-            Holding::Allowed
-        }
+        Progress::Failed(reason, message) => (DiskOperationPhase::Failed, reason, message, None),
+        Progress::Done(result, message) => (DiskOperationPhase::Succeeded, Reason::Succeeded, message, Some(result)),
+    };
+    let mut status = update(operation, phase, reason, &message, state.now);
+    status.result = result.map(|result| *result).or(status.result);
+    report(steps, operation, status);
+    !phase.is_terminal()
+}
+
+/// Fails the operations on a disk that is being deleted.
+pub(super) fn fail_unfinished(state: &State<'_>, steps: &mut Steps) {
+    for operation in unfinished(state) {
+        let message = format!("Disk {} is being deleted.", state.name);
+        let failed = update(operation, DiskOperationPhase::Failed, Reason::Deleting, &message, state.now);
+        report(steps, operation, failed);
     }
 }
 
-/// A server waits for a rollback, and until the point of an unused disk is taken.
+/// A server waits for a rollback or restore, and until the point of an unused disk is taken.
 fn blocks_holder(state: &State<'_>, operation: &DiskOperation) -> Holding {
     let is_taken = || {
         let uid = operation.metadata.uid.as_deref().unwrap_or_default();
@@ -100,8 +128,8 @@ fn blocks_holder(state: &State<'_>, operation: &DiskOperation) -> Holding {
         operation.spec.point().is_some() || snapshot.is_some_and(point::is_taken)
     };
     match operation.spec.action {
-        DiskAction::Rollback => Holding::Blocked,
-        DiskAction::Unlock | DiskAction::Browse | DiskAction::Diff | DiskAction::Restore => Holding::Allowed,
+        DiskAction::Rollback | DiskAction::Restore => Holding::Blocked,
+        DiskAction::Unlock | DiskAction::Browse | DiskAction::Diff => Holding::Allowed,
         DiskAction::Snapshot | DiskAction::Clone => {
             if is_taken() {
                 Holding::Allowed
@@ -179,257 +207,51 @@ fn target(operation: &DiskOperation) -> Target {
 }
 
 fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Progress {
-    if state.stored.holder.as_ref().is_some_and(|holder| holder.releasing_since.is_some()) {
+    let action = operation.spec.action;
+    let is_releasing = state.stored.holder.as_ref().is_some_and(|holder| holder.releasing_since.is_some());
+    if is_releasing && action != DiskAction::Browse {
         return Progress::Wait("Waiting for the restore point of a stop that is in progress.".into());
     }
-    if state.disk.spec.deleted && operation.spec.action != DiskAction::Unlock {
+    if state.disk.spec.deleted && action != DiskAction::Unlock {
         let message = format!("Disk {} is marked as deleted. Set spec.deleted to false first.", state.name);
         return Progress::Failed(Reason::Deleted, message);
     }
-    match operation.spec.action {
+    match action {
         DiskAction::Snapshot => match take_point(state, steps, operation, PointReason::OnDemand) {
-            Ok(point) => {
-                Progress::Done(Box::new(DiskOperationResult { point: point.name.parse().ok(), ..Default::default() }))
-            }
+            Ok(point) => Progress::done(DiskOperationResult { point: point.name.parse().ok(), ..Default::default() }),
             Err(progress) => progress,
         },
-        DiskAction::Rollback => roll_back(state, steps, operation),
-        DiskAction::Clone => clone(state, steps, operation),
-        DiskAction::Unlock => unlock(state, steps),
-        DiskAction::Browse | DiskAction::Diff | DiskAction::Restore => {
-            Progress::Failed(Reason::Invalid, "The action is not supported.".into())
-        }
+        DiskAction::Rollback => rollback::roll_back(state, steps, operation),
+        DiskAction::Clone => clone::clone(state, steps, operation),
+        DiskAction::Unlock => unlock::unlock(state, steps),
+        DiskAction::Browse => browse::browse(state, steps, operation),
+        DiskAction::Diff => diff::diff(state, steps, operation),
+        DiskAction::Restore => restore::restore(state, steps, operation),
     }
-}
-
-/// Returns the verified point that the operation takes of the current claim.
-fn take_point<'a>(
-    state: &'a State<'_>,
-    steps: &mut Steps,
-    operation: &DiskOperation,
-    reason: PointReason,
-) -> Result<&'a Snapshot, Progress> {
-    let Some(points) = &state.points else {
-        let message = "The cluster has no VolumeSnapshot API. Install a CSI driver with snapshots.";
-        return Err(Progress::Failed(Reason::SnapshotsUnsupported, message.into()));
-    };
-    let uid = operation.metadata.uid.as_deref().unwrap_or_default();
-    let name = claim::name(state.name, uid);
-    let started = operation.status.as_ref().and_then(|status| status.started_at.as_ref()).map_or(state.now, |at| at.0);
-    let Some(snapshot) = points.find(&name) else {
-        let Some(claim) = state.current_claim().filter(|claim| claim.phase == ClaimPhase::Bound) else {
-            let message = format!("Disk {} has no data yet: no server has used it.", state.name);
-            return Err(Progress::Failed(Reason::NotProvisioned, message));
-        };
-        if points.is_name_taken(&name) {
-            let message = format!("VolumeSnapshot {name} exists and does not belong to this disk.");
-            return Err(Progress::Failed(Reason::NameConflict, message));
-        }
-        let count = points.count_in_namespace();
-        if reason == PointReason::OnDemand && count >= MAX_SNAPSHOTS_ON_DEMAND {
-            let message = format!(
-                "The namespace has {count} restore points; from {MAX_SNAPSHOTS_ON_DEMAND} on none are taken on demand. \
-                 Lower spec.retention of your disks, or delete a disk."
-            );
-            return Err(Progress::Failed(Reason::TooManyPoints, message));
-        }
-        if remaining(SNAPSHOT_TIMEOUT, started, state.now).is_none() {
-            return Err(Progress::Failed(
-                Reason::OperationTimeout,
-                format!("Restore point {name} could not be created."),
-            ));
-        }
-        let is_used = state.stored.holder.is_some() || state.writers().next().is_some();
-        let consistency = if is_used { Consistency::CrashConsistent } else { Consistency::Clean };
-        let note = operation.spec.note.as_ref().map(Text::as_str);
-        let new = NewPoint { name: &name, reason, consistency, operation_uid: Some(uid), note };
-        steps.writes.push(point::create(state, points, claim, &new));
-        steps.requeue_after(SNAPSHOT_TIMEOUT);
-        return Err(Progress::Wait(format!("Taking restore point {name}.")));
-    };
-    if points.is_verified(snapshot) {
-        return Ok(snapshot);
-    }
-    let timeout = if point::is_taken(snapshot) { READY_TIMEOUT } else { SNAPSHOT_TIMEOUT };
-    let Some(rest) = remaining(timeout, started, state.now) else {
-        let cause = snapshot.error.as_deref().unwrap_or("it is not ready in time");
-        return Err(Progress::Failed(Reason::SnapshotFailed, format!("Restore point {name} failed: {cause}")));
-    };
-    steps.requeue_after(rest);
-    let error = snapshot.error.as_ref().map(|error| format!(" The last attempt failed: {error}"));
-    Err(Progress::Wait(format!("Waiting for restore point {name} to be ready.{}", error.unwrap_or_default())))
-}
-
-/// Returns the verified point that the operation names.
-fn find_point<'a>(state: &'a State<'_>, name: &str) -> Result<&'a Snapshot, Progress> {
-    let points = state.points.as_ref();
-    let found = points.and_then(|points| points.find(name).filter(|snapshot| points.is_verified(snapshot)));
-    found.ok_or_else(|| {
-        let message =
-            format!("Disk {} has no verified restore point {name}. List its points in the status.", state.name);
-        Progress::Failed(Reason::PointUnavailable, message)
-    })
-}
-
-/// Replaces the claim: a point of the current data is verified, a claim is created from the old point, and the status
-/// names the new claim. The old claim is kept for a day.
-fn roll_back(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Progress {
-    let uid = operation.metadata.uid.as_deref().unwrap_or_default();
-    let new_name = claim::name(state.name, uid);
-    if state.stored.claim.as_ref().is_some_and(|claim| claim.as_str() == new_name) {
-        let point = state.points.as_ref().and_then(|points| points.find(&new_name));
-        let point = point.and_then(|point| point.name.parse().ok());
-        return Progress::Done(Box::new(DiskOperationResult {
-            point,
-            claim: new_name.parse().ok(),
-            ..Default::default()
-        }));
-    }
-    if let Some(holder) = &state.stored.holder {
-        let message =
-            format!("Disk {} is in use by server {}. Hibernate or delete it first.", state.name, holder.server);
-        return Progress::Failed(Reason::DiskInUse, message);
-    }
-    if let Some(pod) = state.writers().next() {
-        return Progress::Failed(Reason::DiskInUse, format!("Disk {} is mounted by pod {}.", state.name, pod.name));
-    }
-    if state.stored.retired_claims.len() >= MAX_RETIRED_CLAIMS {
-        let message =
-            format!("Disk {} was rolled back {MAX_RETIRED_CLAIMS} times in 24h. Try again later.", state.name);
-        return Progress::Failed(Reason::TooManyPoints, message);
-    }
-    let wanted = operation.spec.point().map(ObjectName::as_str).unwrap_or_default();
-    let snapshot = match find_point(state, wanted) {
-        Ok(snapshot) => snapshot,
-        Err(progress) => return progress,
-    };
-    let current = match &state.claim {
-        ClaimState::Found(claim) => Some(*claim),
-        // The data is lost; the point brings it back.
-        ClaimState::Missing(_) => None,
-        ClaimState::NotCreated | ClaimState::Ambiguous(_) | ClaimState::Foreign(_) => {
-            let message = format!("Disk {} has no claim that could be replaced.", state.name);
-            return Progress::Failed(Reason::NotProvisioned, message);
-        }
-    };
-    let bound = current.filter(|claim| claim.phase == ClaimPhase::Bound && !claim.is_deleting);
-    if bound.is_some()
-        && let Err(progress) = take_point(state, steps, operation, PointReason::Rollback)
-    {
-        return progress;
-    }
-    let Some(claim) = claim::own_claims(state).find(|claim| claim.name == new_name) else {
-        let size = snapshot.restore_size.map_or(state.disk.spec.size, |size| size.max(state.disk.spec.size));
-        let source = DataSource::Snapshot(&snapshot.name);
-        steps.writes.push(Write::Create(claim::object(state, &new_name, size, Some(source))));
-        return Progress::Wait(format!("Creating claim {new_name} from restore point {wanted}."));
-    };
-    let waits_for_consumer =
-        claim::storage_class(state, claim.class.as_deref()).is_some_and(|class| class.waits_for_consumer);
-    if claim.phase != ClaimPhase::Bound && !waits_for_consumer {
-        return match remaining(READY_TIMEOUT, started_at(operation, state.now), state.now) {
-            Some(rest) => {
-                steps.requeue_after(rest);
-                Progress::Wait(format!("Waiting for claim {new_name} to be bound."))
-            }
-            None => Progress::Failed(Reason::OperationTimeout, format!("Claim {new_name} was not bound in time.")),
-        };
-    }
-    steps.status.claim = new_name.parse().ok();
-    let retired = current.and_then(|claim| {
-        let since = to_api_precision(state.now);
-        Some(RetiredClaim { name: claim.name.parse().ok()?, uid: claim.uid.clone(), since })
-    });
-    steps.status.retired_claims.extend(retired);
-    steps.requeue_after(Duration::ZERO);
-    Progress::Wait(format!("Switching the disk to claim {new_name}."))
 }
 
 fn started_at(operation: &DiskOperation, now: Timestamp) -> Timestamp {
     operation.status.as_ref().and_then(|status| status.started_at.as_ref()).map_or(now, |at| at.0)
 }
 
-/// Creates a disk whose source is a verified point of this disk.
-fn clone(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Progress {
+/// Fails an operation that has waited for longer than a timeout. Adds why the last write for it failed.
+fn limit_wait(
+    state: &State<'_>,
+    steps: &mut Steps,
+    operation: &DiskOperation,
+    timeout: Duration,
+    progress: Progress,
+) -> Progress {
+    let Progress::Wait(mut message) = progress else { return progress };
     let uid = operation.metadata.uid.as_deref().unwrap_or_default();
-    let Some(name) = operation.spec.new_name() else {
-        return Progress::Failed(Reason::Invalid, "The action Clone requires arguments.name.".into());
-    };
-    let created_for = |disk: &Disk| {
-        let annotations = disk.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get(annotation::OPERATION_UID).cloned())
-    };
-    let existing = state.observed.disks.iter().find(|disk| disk.metadata.name.as_deref() == Some(name.as_str()));
-    match existing {
-        Some(disk) if created_for(disk).as_deref() == Some(uid) => {
-            let point = match &disk.spec.source {
-                Some(DiskSource::Point { point, .. }) => Some(point.clone()),
-                Some(DiskSource::Disk(_) | DiskSource::Claim(_)) | None => None,
-            };
-            return Progress::Done(Box::new(DiskOperationResult {
-                disk: Some(name.clone()),
-                point,
-                ..Default::default()
-            }));
-        }
-        Some(_) => {
-            let message = format!("Disk {name} already exists. Choose another name.");
-            return Progress::Failed(Reason::NameConflict, message);
-        }
-        None => {}
+    if let Some(error) = state.observed.operation_states.get(uid).and_then(|state| state.error.as_deref()) {
+        message.push_str(&format!(" {error}"));
     }
-    let found = match operation.spec.point() {
-        Some(point) => find_point(state, point.as_str()),
-        None => take_point(state, steps, operation, PointReason::OnDemand),
-    };
-    let snapshot = match found {
-        Ok(snapshot) => snapshot,
-        Err(progress) => return progress,
-    };
-    let (Ok(disk), Ok(point)) = (state.name.parse(), snapshot.name.parse()) else {
-        return Progress::Failed(Reason::Invalid, format!("Disk {} has an invalid name.", state.name));
-    };
-    let size = snapshot.restore_size.map_or(state.disk.spec.size, |size| size.max(state.disk.spec.size));
-    let spec = DiskSpec {
-        display_name: None,
-        size,
-        storage_class: state.disk.spec.storage_class.clone(),
-        source: Some(DiskSource::Point { disk, point }),
-        schedule: state.disk.spec.schedule.clone(),
-        retention: state.disk.spec.retention.clone(),
-        deleted: false,
-    };
-    let mut copy = Disk::new(name.as_str(), spec);
-    copy.metadata.namespace = Some(state.namespace.to_owned());
-    copy.metadata.annotations = Some([(annotation::OPERATION_UID.to_owned(), uid.to_owned())].into());
-    steps.writes.push(Write::Create(Object::new(Kind::Disk, &copy)));
-    Progress::Wait(format!("Creating disk {name}."))
-}
-
-/// Deletes pods that mount the disk although their server has ended or does not exist. Their node is not waited for: the
-/// owner has confirmed by the operation that nothing writes to the disk any more.
-fn unlock(state: &State<'_>, steps: &mut Steps) -> Progress {
-    let is_running = |uid: &str| {
-        let mut servers = state.observed.servers.iter();
-        servers.any(|server| {
-            server.metadata.uid.as_deref() == Some(uid) && active_admission(server.status.as_ref()).is_some()
-        })
-    };
-    let writers: Vec<&Pod> = state.writers().collect();
-    for pod in &writers {
-        let Some(uid) = pod.server.as_ref().and_then(|details| details.server_uid()) else {
-            let message = format!("Pod {} mounts the disk and does not belong to a server. Delete it first.", pod.name);
-            return Progress::Failed(Reason::DiskInUse, message);
-        };
-        if is_running(uid) {
-            let message =
-                format!("Pod {} belongs to a running server. Hibernate or delete the server instead.", pod.name);
-            return Progress::Failed(Reason::DiskInUse, message);
+    match remaining(timeout, started_at(operation, state.now), state.now) {
+        Some(rest) => {
+            steps.requeue_after(rest);
+            Progress::Wait(message)
         }
+        None => Progress::Failed(Reason::OperationTimeout, format!("The operation did not finish in time. {message}")),
     }
-    if writers.is_empty() {
-        return Progress::Done(Box::default());
-    }
-    steps.writes.extend(writers.iter().map(|pod| Write::Delete(pods::target(pod, Some(0)))));
-    Progress::Wait("Deleting remaining pods.".into())
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use odc_api::annotation;
 use odc_api::time::to_api_precision;
-use odc_api::v1alpha1::{Consistency, MAX_LISTED_POINTS, PointReason, RestorePoint};
+use odc_api::v1alpha1::{Consistency, DiskOperation, MAX_LISTED_POINTS, PointReason, RestorePoint};
 use serde_json::json;
 
-use super::{ObservedSnapshots, State, patch};
+use super::{ObservedSnapshots, State, patch, temporary};
 use crate::cluster::{Claim, Snapshot, SnapshotContent};
 use crate::manifest::Kind;
 use crate::plan::{Target, Write};
@@ -16,6 +16,8 @@ use crate::plan::{Target, Write};
 pub(super) struct Points<'a> {
     /// The points of the disk, newest first.
     pub(super) own: Vec<&'a Snapshot>,
+    /// The snapshots of operations on the disk. They are not restore points.
+    pub(super) temporary: Vec<&'a Snapshot>,
     all: &'a [&'a Snapshot],
     contents: &'a BTreeMap<&'a str, &'a SnapshotContent>,
 }
@@ -27,15 +29,19 @@ pub(super) struct NewPoint<'a> {
     pub(super) consistency: Consistency,
     pub(super) operation_uid: Option<&'a str>,
     pub(super) note: Option<&'a str>,
+    /// The operation it is deleted with, if it is not a restore point.
+    pub(super) temporary: Option<&'a DiskOperation>,
 }
 
 impl<'a> Points<'a> {
     pub(super) fn new(disk_uid: &str, observed: &'a ObservedSnapshots<'a>) -> Self {
         let is_own =
             |snapshot: &&&Snapshot| snapshot.disk_uid.as_deref() == Some(disk_uid) && snapshot.claim_uid.is_some();
-        let mut own: Vec<&Snapshot> = observed.snapshots.iter().filter(is_own).copied().collect();
+        let of_disk = observed.snapshots.iter().filter(is_own).copied();
+        let (temporary, mut own): (Vec<&Snapshot>, Vec<&Snapshot>) =
+            of_disk.partition(|snapshot| snapshot.is_temporary);
         own.sort_by(|one, other| (other.sequence, &other.name).cmp(&(one.sequence, &one.name)));
-        Self { own, all: &observed.snapshots, contents: &observed.contents }
+        Self { own, temporary, all: &observed.snapshots, contents: &observed.contents }
     }
 
     /// Returns the number of snapshots in the namespace.
@@ -52,14 +58,20 @@ impl<'a> Points<'a> {
         self.all.iter().any(|snapshot| snapshot.name == name)
     }
 
+    fn of_disk(&self, disk: &str) -> impl Iterator<Item = &'a Snapshot> {
+        let all = self.all.iter().copied();
+        all.filter(move |snapshot| snapshot.disk.as_deref() == Some(disk) && !snapshot.is_temporary)
+    }
+
     /// Returns a point of any disk of the namespace.
     pub(super) fn find_of_disk(&self, disk: &str, name: &str) -> Option<&'a Snapshot> {
-        self.all.iter().copied().find(|snapshot| snapshot.disk.as_deref() == Some(disk) && snapshot.name == name)
+        self.of_disk(disk).find(|snapshot| snapshot.name == name)
     }
 
     pub(super) fn newest_verified_of_disk(&self, disk: &str) -> Option<&'a Snapshot> {
-        let of_disk = self.all.iter().copied().filter(|snapshot| snapshot.disk.as_deref() == Some(disk));
-        of_disk.filter(|snapshot| self.is_verified(snapshot)).max_by_key(|snapshot| (snapshot.sequence, &snapshot.name))
+        self.of_disk(disk)
+            .filter(|snapshot| self.is_verified(snapshot))
+            .max_by_key(|snapshot| (snapshot.sequence, &snapshot.name))
     }
 
     pub(super) fn newest_verified_of_claim(&self, claim_uid: &str) -> Option<&'a Snapshot> {
@@ -120,12 +132,14 @@ pub(super) fn create(state: &State<'_>, points: &Points<'_>, claim: &Claim, new:
             annotations[name] = value.into();
         }
     }
-    let body = json!({
-        "metadata": {
-            "name": new.name, "namespace": state.namespace, "labels": state.labels(), "annotations": annotations,
-        },
-        "spec": {"source": {"persistentVolumeClaimName": claim.name}},
+    let mut metadata = json!({
+        "name": new.name, "namespace": state.namespace, "labels": state.labels(), "annotations": annotations,
     });
+    if let Some(operation) = new.temporary {
+        metadata["labels"] = json!(temporary::labels(state, operation));
+        metadata["ownerReferences"] = json!([temporary::owner_reference(operation)]);
+    }
+    let body = json!({"metadata": metadata, "spec": {"source": {"persistentVolumeClaimName": claim.name}}});
     Write::Create(patch(Kind::VolumeSnapshot, Some(state.namespace), new.name, body))
 }
 

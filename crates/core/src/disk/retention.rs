@@ -101,7 +101,9 @@ pub(super) fn pinned<'a>(state: &State<'a>) -> BTreeSet<&'a str> {
     let of_claims = unbound.filter_map(|claim| claim.snapshot.as_deref());
     let is_provisioned = |uid: Option<&str>| {
         let mut claims = observed.claims.iter();
-        claims.any(|claim| claim.disk_uid.as_deref() == uid && claim.phase == ClaimPhase::Bound)
+        claims.any(|claim| {
+            claim.disk_uid.as_deref() == uid && claim.operation_uid.is_none() && claim.phase == ClaimPhase::Bound
+        })
     };
     let waiting = observed.disks.iter().filter(|disk| !is_provisioned(disk.metadata.uid.as_deref()));
     let of_disks = waiting.filter_map(|disk| match &disk.spec.source {
@@ -110,7 +112,8 @@ pub(super) fn pinned<'a>(state: &State<'a>) -> BTreeSet<&'a str> {
     });
     let unfinished = observed.operations.iter().filter(|operation| !super::operation::is_finished(operation));
     let uids: BTreeSet<Option<&str>> = unfinished.clone().map(|operation| operation.metadata.uid.as_deref()).collect();
-    let of_arguments = unfinished.filter_map(|operation| operation.spec.point()).map(ObjectName::as_str);
+    let of_arguments = unfinished.flat_map(|operation| [operation.spec.point(), operation.spec.to()]);
+    let of_arguments = of_arguments.flatten().map(ObjectName::as_str);
     let own = observed.snapshots.iter().flat_map(|snapshots| snapshots.snapshots.iter().copied());
     let of_operations = own
         .filter(|snapshot| snapshot.operation_uid.is_some() && uids.contains(&snapshot.operation_uid.as_deref()))

@@ -35,7 +35,7 @@ pub(super) fn take_due_points(state: &State<'_>, steps: &mut Steps) {
         let newest = points.own.iter().find(|snapshot| snapshot.reason == reason);
         if newest.is_none_or(|newest| newest.name != name) && !points.is_name_taken(&name) {
             let consistency = Consistency::CrashConsistent;
-            let new = NewPoint { name: &name, reason, consistency, operation_uid: None, note: None };
+            let new = NewPoint { name: &name, reason, consistency, operation_uid: None, note: None, temporary: None };
             steps.writes.push(point::create(state, points, claim, &new));
         }
         let left = u64::try_from(start + period - second).unwrap_or(0);

@@ -1,6 +1,8 @@
 //! A simulated namespace with one disk: the operator, which may crash after each of its writes, the storage controllers,
 //! and servers that obey the holder. The safety rules are checked at each step.
 
+mod operation_pods;
+mod operation_scenario;
 mod scenario;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,16 +12,18 @@ use odc_api::name::DiskName;
 use odc_api::quantity::Quantity;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::{
-    Admission, Desired, DevServer, Disk, DiskAction, DiskArguments, DiskOperation, DiskOperationPhase, Home,
+    Admission, Desired, DevServer, DevServerUser, Disk, DiskAction, DiskArguments, DiskOperation, DiskOperationPhase,
+    DiskOperationStatus, Home,
 };
 use odc_api::{annotation, label};
 use serde_json::{Value, json};
 
-use super::{Observed, ObservedSnapshots, Plan, reconcile};
+use super::{Observed, ObservedSnapshots, OperationState, Plan, reconcile};
 use crate::cluster::{Claim, ClaimPhase, Pod, Snapshot, SnapshotContent, StorageClass, Volume, VolumeAffinity};
 use crate::devserver::fixtures;
 use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
+use crate::volume_in_use::may_write;
 
 /// Steps after which a scenario that has not settled is a failure.
 const MAX_STEPS: usize = 200;
@@ -40,11 +44,25 @@ pub(super) struct Namespace {
     pub(super) data: BTreeMap<String, String>,
     /// Whether the storage system fails to take snapshots.
     pub(super) snapshots_fail: bool,
+    /// The Secrets of operations: the name, and the uid of the claim that owns it.
+    pub(super) secrets: Vec<(String, String)>,
+    /// What the operator remembers until it crashes.
+    pub(super) operation_states: BTreeMap<String, OperationState>,
+    /// The time without activity that agents report. They do not answer without it.
+    pub(super) idle_seconds: Option<u64>,
+    /// Why the API server refuses to create pods.
+    pub(super) pod_error: Option<String>,
+    /// The commands of jobs, by uid of the pod.
+    jobs: BTreeMap<String, Vec<String>>,
+    /// Why the command of each job fails.
+    pub(super) job_error: Option<String>,
+    pub(super) owner: DevServerUser,
+    control_cas: Vec<String>,
+    /// Whether the storage controllers do nothing.
+    pub(super) is_storage_stopped: bool,
     /// Whether no server can be admitted.
     pub(super) is_full: bool,
     pub(super) class: StorageClass,
-    /// The user's limit on storage.
-    pub(super) storage_limit: Option<Quantity>,
     /// The claims that the storage controllers are deleting.
     terminating: BTreeSet<String>,
     writes: usize,
@@ -69,8 +87,16 @@ impl Namespace {
             contents: vec![],
             data: BTreeMap::new(),
             snapshots_fail: false,
+            secrets: vec![],
+            operation_states: BTreeMap::new(),
+            idle_seconds: Some(0),
+            pod_error: None,
+            jobs: BTreeMap::new(),
+            job_error: None,
+            owner: DevServerUser::test(),
+            control_cas: vec!["ssh-ed25519 ca".into()],
+            is_storage_stopped: false,
             is_full: false,
-            storage_limit: None,
             terminating: BTreeSet::new(),
             class: StorageClass {
                 name: "standard".into(),
@@ -124,17 +150,19 @@ impl Namespace {
     }
 
     pub(super) fn operation(&self, uid: &str) -> Option<DiskOperationPhase> {
+        self.operation_status(uid)?.phase
+    }
+
+    pub(super) fn operation_status(&self, uid: &str) -> Option<&DiskOperationStatus> {
         let operation = self.operations.iter().find(|operation| operation.metadata.uid.as_deref() == Some(uid))?;
-        operation.status.as_ref()?.phase
+        operation.status.as_ref()
     }
 
     /// Runs all actors until nothing changes.
     pub(super) fn settle(&mut self) {
         for _ in 0..MAX_STEPS {
             let before = self.fingerprint();
-            self.run_storage();
-            self.run_servers();
-            self.run_operator();
+            self.step();
             if self.fingerprint() == before {
                 return;
             }
@@ -142,17 +170,29 @@ impl Namespace {
         panic!("not settled after {MAX_STEPS} steps: {:#?}", self.disks);
     }
 
+    /// Runs each actor once.
+    pub(super) fn step(&mut self) {
+        if !self.is_storage_stopped {
+            self.run_storage();
+        }
+        self.run_servers();
+        self.run_operation_pods();
+        self.run_operator();
+    }
+
     fn fingerprint(&self) -> String {
         let Self { disks, servers, pods, operations, claims, volumes, snapshots, contents, terminating, .. } = self;
+        let Self { secrets, operation_states, .. } = self;
         format!(
-            "{disks:?}{servers:?}{pods:?}{operations:?}{claims:?}{volumes:?}{snapshots:?}{contents:?}{terminating:?}"
+            "{disks:?}{servers:?}{pods:?}{operations:?}{claims:?}{volumes:?}{snapshots:?}{contents:?}{terminating:?}\
+             {secrets:?}{operation_states:?}"
         )
     }
 
     /// Provisions claims, takes snapshots, and removes what is deleted.
     fn run_storage(&mut self) {
         for index in 0..self.claims.len() {
-            if self.claims[index].phase == ClaimPhase::Pending {
+            if self.claims[index].phase == ClaimPhase::Pending && self.has_consumer(&self.claims[index].name) {
                 let uid = self.uid("volume-");
                 let claim = &mut self.claims[index];
                 claim.phase = ClaimPhase::Bound;
@@ -195,12 +235,26 @@ impl Namespace {
         let deleted: Vec<Claim> = self.claims.iter().filter(|claim| claim.is_deleting).cloned().collect();
         for claim in deleted {
             // The controllers see a deletion some time later.
-            if self.terminating.insert(claim.uid.clone()) {
+            let is_mounted = self.pods.iter().any(|pod| pod.claims.iter().any(|mounted| **mounted == *claim.name));
+            if self.terminating.insert(claim.uid.clone()) || is_mounted {
                 continue;
             }
             self.claims.retain(|other| other.uid != claim.uid);
             self.volumes.retain(|volume| volume.is_retained || volume.claim_uid.as_ref() != Some(&claim.uid));
+            // Garbage collection.
+            self.secrets.retain(|(_, owner)| *owner != claim.uid);
         }
+    }
+
+    /// Makes new claims wait for a pod that mounts them.
+    pub(super) fn wait_for_consumers(&mut self) {
+        self.class.waits_for_consumer = true;
+    }
+
+    /// Reports whether a claim can be bound.
+    fn has_consumer(&self, claim: &str) -> bool {
+        let mut pods = self.pods.iter();
+        !self.class.waits_for_consumer || pods.any(|pod| pod.claims.iter().any(|mounted| &**mounted == claim))
     }
 
     /// Plays scheduler and server controller: a server is admitted and gets its pod only if it holds the disk.
@@ -221,7 +275,7 @@ impl Namespace {
                 }
                 (Desired::Running, true, None) if holds => {
                     let claim = claim.as_ref().unwrap().to_string();
-                    assert!(self.pods.iter().all(|pod| !pod.claims.contains(&claim.as_str().into())), "two writers");
+                    assert!(!self.pods.iter().any(|pod| may_write(pod, &claim)), "two writers");
                     let claim_uid = &self.claims.iter().find(|found| found.name == claim).unwrap().uid;
                     self.data.entry(claim_uid.clone()).and_modify(|data| data.push_str(&format!("{name};")));
                     let mut pod = fixtures::pod(&pod_name);
@@ -246,6 +300,7 @@ impl Namespace {
             let plan = self.plan(&disk);
             if self.execute(&disk, plan).is_err() {
                 // The next leader starts from the stored state.
+                self.operation_states.clear();
                 return;
             }
         }
@@ -265,13 +320,14 @@ impl Namespace {
             snapshots,
             servers: self.servers.iter().filter(is_home).collect(),
             pods: self.pods.iter().collect(),
-            operations: self.operations.iter().filter(|operation| operation.spec.disk.as_str() == name).collect(),
+            operations: self.operations.iter().collect(),
+            operation_states: self.operation_states.iter().map(|(uid, state)| (uid.as_str(), state.clone())).collect(),
             disks: self.disks.iter().collect(),
-            has_owner: true,
-            storage_limit: self.storage_limit,
+            owner: Some(&self.owner),
+            control_cas: &self.control_cas,
             is_namespace_deleting: false,
         };
-        reconcile(disk, &observed, self.now)
+        reconcile(disk, &observed, &fixtures::settings(), self.now)
     }
 
     fn execute(&mut self, disk: &Disk, plan: Plan) -> Result<(), Crash> {
@@ -292,6 +348,13 @@ impl Namespace {
             assert!(!super::operation::is_finished(operation), "a final status is overwritten");
             operation.status = Some(status);
             self.count()?;
+        }
+        for (uid, write) in plan.operation_writes {
+            self.write_for_operation(&uid, &write);
+            self.count()?;
+        }
+        for (uid, call) in plan.agent_calls {
+            self.answer(&uid, call);
         }
         Ok(())
     }
@@ -328,6 +391,7 @@ impl Namespace {
                     shared: false,
                     uid,
                     disk_uid: object.label(label::DISK_UID).map(str::to_owned),
+                    operation_uid: object.label(label::OPERATION_UID).map(str::to_owned),
                     size: object.body["spec"]["resources"]["requests"]["storage"]
                         .as_str()
                         .map(|size| size.parse().unwrap()),
@@ -349,6 +413,7 @@ impl Namespace {
                 disk.metadata.uid = Some(self.uid("disk-"));
                 self.disks.push(disk);
             }
+            Kind::Pod => self.create_operation_pod(object),
             other => panic!("unexpected creation of {other:?}"),
         }
     }
@@ -383,7 +448,9 @@ impl Namespace {
     fn delete(&mut self, target: &Target) {
         match target.kind {
             Kind::PersistentVolumeClaim => {
-                self.check_copy_exists(&target.uid);
+                if !self.claims.iter().any(|claim| claim.uid == target.uid && claim.operation_uid.is_some()) {
+                    self.check_copy_exists(&target.uid);
+                }
                 let claim = self.claims.iter_mut().find(|claim| claim.uid == target.uid).unwrap();
                 claim.is_deleting = true;
             }
@@ -391,8 +458,10 @@ impl Namespace {
                 let snapshots = self.snapshots.as_mut().unwrap();
                 let deleted = snapshots.iter().position(|snapshot| snapshot.uid == target.uid).unwrap();
                 let deleted = snapshots.remove(deleted);
-                let is_ready = |snapshot: &Snapshot| snapshot.is_ready && snapshot.claim_uid == deleted.claim_uid;
-                let is_last = is_ready(&deleted) && !snapshots.iter().any(is_ready);
+                let is_ready = |snapshot: &Snapshot| {
+                    snapshot.is_ready && !snapshot.is_temporary && snapshot.claim_uid == deleted.claim_uid
+                };
+                let is_last = is_ready(&deleted) && !deleted.is_temporary && !snapshots.iter().any(is_ready);
                 self.contents
                     .retain(|content| content.is_retained || content.snapshot_uid.as_ref() != Some(&deleted.uid));
                 let has_claim = self.claims.iter().any(|claim| Some(&claim.uid) == deleted.claim_uid.as_ref());

@@ -26,7 +26,7 @@ pub(super) enum Expansion {
 /// Checks that the disk does not exceed the user's limit. Counted are the current claims of disks, and claims without a
 /// disk. The other claims of disks, from rollbacks and operations, are not charged.
 pub(super) fn check_quota(state: &State<'_>) -> Result<(), (Reason, String)> {
-    let Some(limit) = state.observed.storage_limit else { return Ok(()) };
+    let Some(limit) = state.observed.owner.and_then(|owner| owner.spec.quota.storage) else { return Ok(()) };
     let others = state.observed.disks.iter().filter(|disk| disk.metadata.uid.as_deref() != Some(state.uid));
     let current: BTreeSet<&str> =
         others.filter_map(|disk| Some(disk.status.as_ref()?.claim.as_ref()?.as_str())).collect();

@@ -58,7 +58,7 @@ fn ready(state: &State<'_>) -> Report {
         };
         return unready(Reason::Deleting, format!("The disk is being deleted.{waits}"));
     }
-    if !state.observed.has_owner {
+    if state.observed.owner.is_none() {
         let message =
             format!("Namespace {} does not belong to a user. Create the disk in dev-<user>.", state.namespace);
         return unready(Reason::NoOwner, message);
@@ -116,6 +116,11 @@ fn ready(state: &State<'_>) -> Report {
 fn in_use(state: &State<'_>, status: &DiskStatus) -> Report {
     let Some(holder) = &status.holder else {
         return match state.writers().next() {
+            Some(pod) if pod.operation.is_some() => Report::new(
+                true,
+                Reason::OperationRunning,
+                format!("Pod {} of an operation writes to the disk.", pod.name),
+            ),
             Some(pod) => Report::new(
                 true,
                 Reason::HolderStuck,

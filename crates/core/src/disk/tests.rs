@@ -196,7 +196,7 @@ fn namespace_deletion_keeps_the_data() {
     disk.metadata.annotations = Some([(odc_api::annotation::CONFIRM_DELETE.to_owned(), "disk-home".to_owned())].into());
     let observed =
         Observed { is_namespace_deleting: true, claims: namespace.claims.iter().collect(), ..Observed::default() };
-    let plan = reconcile(&disk, &observed, namespace.now);
+    let plan = reconcile(&disk, &observed, &crate::devserver::fixtures::settings(), namespace.now);
     assert!(plan.writes.iter().all(|write| !matches!(write, Write::Delete(_))), "{:?}", plan.writes);
     assert!(matches!(plan.writes.last(), Some(Write::Apply(object)) if object.kind == Kind::Disk));
 }
@@ -209,7 +209,7 @@ fn resized(plan: &Plan) -> (Reason, String) {
 #[test]
 fn storage_limit_counts_current_claims_and_claims_without_a_disk() {
     let mut namespace = Namespace::new();
-    namespace.storage_limit = Some("99Gi".parse().unwrap());
+    namespace.owner.spec.quota.storage = Some("99Gi".parse().unwrap());
     namespace.add_server("box");
     namespace.settle();
     let mut copy = Disk::test();
@@ -240,10 +240,10 @@ fn disk_is_expanded_unless_class_or_limit_forbid_it() {
     assert_eq!(resized(&namespace.plan(namespace.disk())).0, Reason::Resized);
     let mut disk = namespace.disk().clone();
     disk.spec.size = "60Gi".parse().unwrap();
-    namespace.storage_limit = Some("55Gi".parse().unwrap());
+    namespace.owner.spec.quota.storage = Some("55Gi".parse().unwrap());
     let limited = namespace.plan(&disk);
     assert_eq!((resized(&limited).0, limited.writes.len()), (Reason::QuotaExceeded, 0));
-    namespace.storage_limit = None;
+    namespace.owner.spec.quota.storage = None;
     let plan = namespace.plan(&disk);
     assert_eq!((resized(&plan).0, plan.writes.len()), (Reason::Resizing, 1));
     namespace.class.allows_expansion = false;

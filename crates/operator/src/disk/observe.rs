@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation};
 use odc_core::cluster::{Claim, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
-use odc_core::disk::{Observed, ObservedSnapshots};
+use odc_core::devserver::SecretState;
+use odc_core::disk::{Observed, ObservedSnapshots, OperationState};
 
+use crate::agents::ssh_control_ca::ControlCa;
 use crate::context::Context;
+use crate::soft_state::ServerSoftState;
 
 /// Owns what [`Observed`] borrows.
 pub struct ObservedDisk {
@@ -19,8 +22,10 @@ pub struct ObservedDisk {
     servers: Vec<Arc<DevServer>>,
     pods: Vec<Arc<Pod>>,
     operations: Vec<Arc<DiskOperation>>,
+    operation_states: Vec<(String, ServerSoftState)>,
     disks: Vec<Arc<Disk>>,
     owner: Option<Arc<DevServerUser>>,
+    control_ca: Option<Arc<ControlCa>>,
     is_namespace_deleting: bool,
 }
 
@@ -37,7 +42,10 @@ impl ObservedDisk {
         let snapshots = cluster.has_snapshots().then(|| cluster.snapshots.in_namespace(namespace));
         let bound = snapshots.iter().flatten().filter_map(|snapshot| snapshot.content.as_deref());
         let contents = bound.filter_map(|content| cluster.snapshot_contents.get("", content)).collect();
-        let operations = cluster.disk_operations.in_namespace(namespace).into_iter();
+        let operations = cluster.disk_operations.in_namespace(namespace);
+        let uids = operations.iter().filter_map(|operation| operation.metadata.uid.clone());
+        let operation_states = uids.filter(|uid| ctx.soft_states.contains(uid));
+        let operation_states = operation_states.map(|uid| (uid.clone(), ctx.soft_states.get(&uid))).collect();
         Self {
             volumes,
             claims,
@@ -46,9 +54,11 @@ impl ObservedDisk {
             snapshots,
             servers,
             pods: cluster.pods.in_namespace(namespace),
-            operations: operations.filter(|operation| operation.spec.disk.as_str() == name).collect(),
+            operations,
+            operation_states,
             disks: cluster.disks_in_namespace(namespace),
             owner: cluster.owner(namespace),
+            control_ca: ctx.control_ca.borrow().ready(),
             is_namespace_deleting: cluster.namespaces.get("", namespace).is_some_and(|found| found.is_deleting),
         }
     }
@@ -66,10 +76,23 @@ impl ObservedDisk {
             servers: self.servers.iter().map(|server| &**server).collect(),
             pods: self.pods.iter().map(|pod| &**pod).collect(),
             operations: self.operations.iter().map(|operation| &**operation).collect(),
+            operation_states: self
+                .operation_states
+                .iter()
+                .map(|(uid, state)| (uid.as_str(), remembered(state)))
+                .collect(),
             disks: self.disks.iter().map(|disk| &**disk).collect(),
-            has_owner: self.owner.is_some(),
-            storage_limit: self.owner.as_ref().and_then(|owner| owner.spec.quota.storage),
+            owner: self.owner.as_deref(),
+            control_cas: self.control_ca.as_ref().map_or(&[], |ca| &ca.trusted_keys),
             is_namespace_deleting: self.is_namespace_deleting,
         }
     }
+}
+
+fn remembered(state: &ServerSoftState) -> OperationState {
+    let host_key = match &state.secret {
+        SecretState::Present(key) => Some(key.clone()),
+        _ => None,
+    };
+    OperationState { host_key, agents: state.agents.iter().cloned().collect(), error: state.recurring_error.clone() }
 }

@@ -46,6 +46,57 @@ async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> 
     .await
 }
 
+#[tokio::test]
+async fn restore_point_is_browsed_compared_and_restored_from() -> anyhow::Result<()> {
+    with_tenant(async |tenant| {
+        create(tenant, "Disk", "home", json!({"size": "64Mi"})).await?;
+        tenant.create("box", json!({"home": {"disk": "home"}})).await?;
+        tenant.wait_for_phase("box", "Running").await?;
+        tenant.exec("box-0", "cd $HOME && echo first > work && mkdir dir && echo kept > dir/file && sync").await?;
+        hibernate(tenant).await?;
+        let point = wait_for_point(tenant).await?;
+        wake(tenant).await?;
+        tenant.exec("box-0", "cd $HOME && echo second > work && rm -r dir && sync").await?;
+
+        // While the server runs.
+        let operation = |action: &str| json!({"disk": "home", "action": action, "arguments": {"point": point["name"]}});
+        create(tenant, "DiskOperation", "browse", operation("Browse")).await?;
+        create(tenant, "DiskOperation", "diff", operation("Diff")).await?;
+        wait_for(tenant, "diskoperation/diff", "{.status.phase}=Succeeded").await?;
+        let diff = result(tenant, "diff").await?["diff"].clone();
+        let paths = diff["paths"].as_array().context("the diff has no paths")?;
+        assert!(paths.contains(&json!("D dir/")) && paths.contains(&json!("M work")), "{diff}");
+        wait_for(tenant, "diskoperation/browse", "{.status.result.pod}").await?;
+        let browse = result(tenant, "browse").await?;
+        let pod = browse["pod"].as_str().context("the operation has no pod")?;
+        assert!(browse["hostKey"].as_str().is_some_and(|key| key.starts_with("ssh-ed25519 ")), "{browse}");
+        assert_eq!(tenant.exec(pod, "cat $HOME/work $HOME/dir/file").await?, "first\nkept\n");
+        tenant.exec(pod, "touch $HOME/new 2>/dev/null && exit 1 || exit 0").await?;
+
+        hibernate(tenant).await?;
+        let mut restore = operation("Restore");
+        restore["arguments"]["paths"] = json!(["dir"]);
+        create(tenant, "DiskOperation", "restore", restore).await?;
+        wait_for(tenant, "diskoperation/restore", "{.status.phase}=Succeeded").await?;
+        wake(tenant).await?;
+        assert_eq!(tenant.exec("box-0", "cat $HOME/work $HOME/dir/file").await?, "second\nkept\n");
+
+        // The pod and its claim are deleted with the operation.
+        tenant.kubectl(&["delete", "diskoperation", "browse"]).await?;
+        let timeout = format!("--timeout={}s", TIMEOUT.as_secs());
+        tenant.kubectl(&["wait", &format!("pod/{pod}"), "--for=delete", &timeout]).await?;
+        tenant.kubectl(&["wait", "pvc", "-l", "odc.dev/operation-uid", "--for=delete", &timeout]).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Returns the result of an operation.
+async fn result(tenant: &Tenant<'_>, name: &str) -> anyhow::Result<Value> {
+    let operation: Value = serde_json::from_str(&tenant.kubectl(&["get", "diskoperation", name, "-o", "json"]).await?)?;
+    Ok(operation["status"]["result"].clone())
+}
+
 async fn create(tenant: &Tenant<'_>, kind: &str, name: &str, spec: Value) -> anyhow::Result<()> {
     tenant
         .create_object(
@@ -69,7 +120,7 @@ async fn wait_for(tenant: &Tenant<'_>, object: &str, condition: &str) -> anyhow:
     let (condition, timeout) = (format!("--for=jsonpath={condition}"), format!("--timeout={}s", TIMEOUT.as_secs()));
     if let Err(error) = tenant.kubectl(&["wait", object, &condition, &timeout]).await {
         let state =
-            tenant.kubectl_as_admin(&["get", "disk,diskoperation,pvc,volumesnapshot", "-o", "yaml"], None).await;
+            tenant.kubectl_as_admin(&["get", "disk,diskoperation,pod,pvc,volumesnapshot", "-o", "yaml"], None).await;
         return Err(error.context(state.unwrap_or_default()));
     }
     Ok(())

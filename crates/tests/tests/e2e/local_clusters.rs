@@ -68,7 +68,7 @@ async fn second_cluster_leaves_nothing_on_the_host() -> anyhow::Result<()> {
         assert_eq!(processes_of(directory)?, Vec::<String>::new());
         assert_eq!(loop_devices(&pool)?.len(), 0, "`down` waits until the pool is released");
         // The links of a network namespace are removed asynchronously.
-        wait::until("clean host", Duration::from_secs(20), async || {
+        wait::until("clean host", Duration::from_secs(60), async || {
             let after = Host::snapshot()?;
             anyhow::ensure!(after == before, "left behind:\n{after:#?}\nbefore:\n{before:#?}");
             Ok(())
@@ -108,7 +108,7 @@ async fn interrupted_up_is_completed_by_the_next() -> anyhow::Result<()> {
             odc_local(directory, &["up"]).await?.check()?;
             odc_local(directory, &["reset"]).await?.check()?;
             assert_eq!(processes_of(directory)?, Vec::<String>::new());
-            wait::until("clean host", Duration::from_secs(20), async || {
+            wait::until("clean host", Duration::from_secs(60), async || {
                 anyhow::ensure!(Host::snapshot()? == before, "left behind: {:#?}", Host::snapshot()?);
                 Ok(())
             })
@@ -270,7 +270,7 @@ async fn cluster_can_be_resized() -> anyhow::Result<()> {
             assert_eq!(names().await?, ["n1", "n2"]);
             scratch.odc_local(&["up", "--nodes", "1"]).await?.check()?;
             assert_eq!(names().await?, ["n1"]);
-            wait::until("host with one node", Duration::from_secs(20), async || {
+            wait::until("host with one node", Duration::from_secs(60), async || {
                 let current = Host::snapshot()?;
                 anyhow::ensure!(current == with_one_node, "left behind: {current:#?}");
                 Ok(())

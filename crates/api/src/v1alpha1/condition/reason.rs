@@ -102,6 +102,10 @@ string_enum! {
         PointUnavailable,
         /// The number of restore points in the namespace is too high for another one on demand.
         TooManyPoints,
+        /// The namespace has the maximum number of running Browse operations.
+        TooManyBrowseOperations,
+        /// The pod of the operation failed or was deleted.
+        PodFailed,
         /// The operation did not finish in time.
         OperationTimeout,
 

@@ -1,6 +1,9 @@
 //! The containers of a server.
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort, ExecAction, Probe, SecurityContext};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, ContainerPort, ExecAction, Probe, ResourceRequirements, SecurityContext};
+use odc_api::v1alpha1::DevServerUser;
 use odc_api::{HOME, port};
 
 use super::secret::{PRE_STOP, SETUP, scripts};
@@ -17,32 +20,39 @@ pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String], control_ca
         image: Some(valid.image.to_owned()),
         command: Some(command(valid, entrypoint, control_cas)),
         env: Some(env::env(valid, ordinal)),
-        ports: Some(vec![ContainerPort {
-            name: Some("ssh".into()),
-            container_port: port::AGENT.into(),
-            protocol: Some("TCP".into()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(vec![ssh_port()]),
         resources: Some(size::main(valid)),
         volume_mounts: Some(volume::main(valid)),
         security_context: Some(security::main(valid.flavor.privilege)),
-        // Probes each second until setup has finished, and not afterwards: each probe starts a process, and a
-        // readiness probe would only start after its own period.
-        startup_probe: Some(probe(1, 3600)),
+        startup_probe: Some(startup_probe()),
         termination_message_policy: Some("FallbackToLogsOnError".into()),
         ..Container::default()
     }
 }
 
-fn command(valid: &Valid<'_>, entrypoint: &[String], control_cas: &[String]) -> Vec<String> {
-    let mut all =
-        vec![AGENT_PATH.to_owned(), "init".into(), "--grace".into(), TERMINATION_GRACE_PERIOD.as_secs().to_string()];
+pub(crate) fn ssh_port() -> ContainerPort {
+    ContainerPort {
+        name: Some("ssh".into()),
+        container_port: port::AGENT.into(),
+        protocol: Some("TCP".into()),
+        ..ContainerPort::default()
+    }
+}
+
+/// Returns the command that runs the agent as PID 1 with its SSH server. `uid` is the one of the object that the pod was
+/// created for.
+pub(crate) fn serve_command(uid: &str, grace: Duration, control_cas: &[String]) -> Vec<String> {
+    let mut all = vec![AGENT_PATH.to_owned(), "init".into(), "--grace".into(), grace.as_secs().to_string()];
     all.extend(
-        ["--serve", "--keys", "/odc/keys", "--persist-dir", SHARED_MEMORY_PATH, "--server-uid", valid.uid]
-            .map(str::to_owned),
+        ["--serve", "--keys", "/odc/keys", "--persist-dir", SHARED_MEMORY_PATH, "--server-uid", uid].map(str::to_owned),
     );
     // In the pod and not in the Secret, which is written once: pods are recreated when a server resumes.
     all.extend(control_cas.iter().flat_map(|line| ["--control-ca".to_owned(), literal(line)]));
+    all
+}
+
+fn command(valid: &Valid<'_>, entrypoint: &[String], control_cas: &[String]) -> Vec<String> {
+    let mut all = serve_command(valid.uid, TERMINATION_GRACE_PERIOD, control_cas);
     let scripts = scripts(valid);
     if scripts.setup.is_some() {
         all.extend(["--setup".into(), format!("/odc/keys/{SETUP}")]);
@@ -60,23 +70,25 @@ fn command(valid: &Valid<'_>, entrypoint: &[String], control_cas: &[String]) -> 
     all
 }
 
-fn probe(period: i32, failures: i32) -> Probe {
+/// Probes each second until setup has finished, and not afterwards: each probe starts a process, and a readiness probe
+/// would only start after its own period.
+pub(crate) fn startup_probe() -> Probe {
     Probe {
         exec: Some(ExecAction { command: Some(vec![AGENT_PATH.into(), "probe".into()]) }),
-        period_seconds: Some(period),
+        period_seconds: Some(1),
         timeout_seconds: Some(5),
-        failure_threshold: Some(failures),
+        failure_threshold: Some(3600),
         ..Probe::default()
     }
 }
 
 /// Installs the agent into the pod. Runs unprivileged whatever the flavor allows.
-pub fn install(valid: &Valid<'_>, agent_image: &str) -> Container {
+pub fn install(agent_image: &str, resources: ResourceRequirements) -> Container {
     Container {
         name: AGENT.into(),
         image: Some(agent_image.to_owned()),
         command: Some(["/odc-agent", "install", "--to", "/odc/bin"].map(str::to_owned).to_vec()),
-        resources: Some(size::init(valid)),
+        resources: Some(resources),
         volume_mounts: Some(volume::install()),
         security_context: Some(SecurityContext {
             run_as_user: Some(security::USER),
@@ -91,17 +103,17 @@ pub fn install(valid: &Valid<'_>, agent_image: &str) -> Container {
 }
 
 /// Writes copies of the image's passwd and group files with entries for the user.
-pub fn prepare(valid: &Valid<'_>) -> Container {
+pub fn prepare(image: &str, user: &DevServerUser, resources: ResourceRequirements) -> Container {
     let mut command: Vec<String> =
         [AGENT_PATH, "prepare", "--to", "/odc/accounts", "--home", HOME].map(str::to_owned).to_vec();
-    if let Some(name) = valid.user.spec.display_name.as_ref().and_then(|name| full_name(name.as_str())) {
+    if let Some(name) = user.spec.display_name.as_ref().and_then(|name| full_name(name.as_str())) {
         command.extend(["--full-name".into(), literal(&name)]);
     }
     Container {
         name: PREPARE.into(),
-        image: Some(valid.image.to_owned()),
+        image: Some(image.to_owned()),
         command: Some(command),
-        resources: Some(size::init(valid)),
+        resources: Some(resources),
         volume_mounts: Some(volume::prepare()),
         security_context: Some(SecurityContext { run_as_non_root: Some(true), ..security::restricted() }),
         termination_message_policy: Some("FallbackToLogsOnError".into()),

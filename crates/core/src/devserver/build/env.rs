@@ -66,6 +66,6 @@ pub fn env(valid: &Valid<'_>, ordinal: usize) -> Vec<EnvVar> {
     all
 }
 
-pub(super) fn plain(name: &str, value: &str) -> EnvVar {
+pub(crate) fn plain(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(literal(value)), value_from: None }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use odc_api::annotation;
 use odc_api::v1alpha1::{self, Privilege};
 
-use super::{container, env, metadata, security, volume};
+use super::{container, env, metadata, security, size, volume};
 use crate::cluster::{TERMINATION_GRACE_PERIOD, UNREACHABLE_NODE_TAINTS};
 use crate::devserver::validate::Valid;
 use crate::devserver::{Settings, pods};
@@ -40,9 +40,9 @@ pub fn pod(
     let mut metadata = metadata(valid, name.clone());
     metadata.annotations.get_or_insert_default().extend(annotations(assignment.run, host_key));
     let privilege = valid.flavor.privilege;
-    let mut init = vec![container::install(valid, &settings.agent_image)];
+    let mut init = vec![container::install(&settings.agent_image, size::init(valid))];
     if volume::needs_accounts(valid) {
-        init.push(container::prepare(valid));
+        init.push(container::prepare(valid.image, valid.user, size::init(valid)));
     }
     let mut main = container::main(valid, assignment.ordinal, entrypoint, control_cas);
     main.env.get_or_insert_default().extend(settings.banner.as_deref().map(|text| env::plain("ODC_BANNER", text)));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
+use odc_api::ssh_key::PublicKey;
 use odc_api::v1alpha1::{DevServer, DevServerUser};
 
 use super::{gang_discovery, metadata, secret_name};
@@ -12,7 +13,7 @@ use crate::manifest::{Kind, Object};
 pub(super) const SETUP: &str = "setup.sh";
 pub(super) const PRE_STOP: &str = "pre-stop.sh";
 
-const HOST_KEY: &str = "host_key";
+pub(crate) const HOST_KEY: &str = "host_key";
 pub const HOST_PUBLIC_KEY: &str = "host_key.pub";
 /// Shared by the nodes of a gang for logins between them.
 const GANG_KEY: &str = "gang_key";
@@ -58,7 +59,7 @@ pub fn key_names(valid: &Valid<'_>) -> &'static [&'static str] {
 pub fn secret(valid: &Valid<'_>) -> Object {
     let mut data = BTreeMap::from([(
         "authorized_keys".to_owned(),
-        allowed_keys(valid.user, &valid.guests, valid.server).iter().map(|line| format!("{line}\n")).collect(),
+        authorized_keys(&allowed_keys(valid.user, &valid.guests, valid.server)),
     )]);
     if valid.nodes > 1 {
         data.insert("hostfile".into(), gang_discovery::hostfile(valid));
@@ -75,15 +76,29 @@ pub fn secret(valid: &Valid<'_>) -> Object {
     Object::new(Kind::Secret, &secret)
 }
 
+/// Returns the content of an `authorized_keys` file.
+pub(crate) fn authorized_keys(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
 /// Bounded so that the keys fit into a Secret and into a message to the agent.
 const MAX_KEYS: usize = 500;
 
 /// Returns the keys of the owner, of the spec, and of the users the server is shared with, in this order, at most
 /// [`MAX_KEYS`]. Agents are reconfigured when they change.
 pub fn allowed_keys(owner: &DevServerUser, guests: &[&DevServerUser], server: &DevServer) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
     let guests = guests.iter().flat_map(|guest| &guest.spec.keys);
-    for key in owner.spec.keys.iter().chain(&server.spec.access.keys).chain(guests) {
+    unique_lines(owner.spec.keys.iter().chain(&server.spec.access.keys).chain(guests))
+}
+
+/// Returns the keys of a user, at most [`MAX_KEYS`].
+pub(crate) fn owner_keys(owner: &DevServerUser) -> Vec<String> {
+    unique_lines(owner.spec.keys.iter())
+}
+
+fn unique_lines<'a>(keys: impl Iterator<Item = &'a PublicKey>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for key in keys {
         let line = key.line();
         if !lines.contains(&line) {
             lines.push(line);

@@ -37,3 +37,19 @@ pub fn restricted() -> SecurityContext {
         ..SecurityContext::default()
     }
 }
+
+/// Returns the context of a pod that reads files of all users. Without a group for volumes, whose files keep their group.
+pub fn root_without_group() -> PodSecurityContext {
+    PodSecurityContext { fs_group: None, fs_group_change_policy: None, ..pod(Privilege::Sudo) }
+}
+
+/// Returns the context of a container that reads files of all users and keeps their owner and mode. The capabilities are
+/// among those that the Pod Security level `baseline` allows.
+pub fn file_owner() -> SecurityContext {
+    let add = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID"].map(str::to_owned).to_vec();
+    SecurityContext {
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: Some(add) }),
+        read_only_root_filesystem: Some(true),
+        ..restricted()
+    }
+}

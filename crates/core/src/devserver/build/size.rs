@@ -66,7 +66,12 @@ pub fn main(valid: &Valid<'_>) -> ResourceRequirements {
 /// Returns the resources of an init container: at most those of the main container, so that init containers do not increase the request of the pod.
 pub fn init(valid: &Valid<'_>) -> ResourceRequirements {
     let size = cpu_memory(valid);
-    let resources = list(CpuMemory { cpu: size.cpu.min(INIT_CPU), memory: size.memory.min(INIT_MEMORY) });
+    guaranteed(CpuMemory { cpu: size.cpu.min(INIT_CPU), memory: size.memory.min(INIT_MEMORY) })
+}
+
+/// Returns requests with equal limits.
+pub(crate) fn guaranteed(size: CpuMemory) -> ResourceRequirements {
+    let resources = list(size);
     ResourceRequirements {
         limits: Some(resources.clone()),
         requests: Some(resources),
@@ -91,6 +96,6 @@ pub fn ephemeral(valid: &Valid<'_>) -> Option<Quantity> {
     }
 }
 
-fn list(size: CpuMemory) -> BTreeMap<String, Written> {
+pub(crate) fn list(size: CpuMemory) -> BTreeMap<String, Written> {
     BTreeMap::from([("cpu".to_owned(), size.cpu.into()), ("memory".to_owned(), size.memory.into())])
 }

@@ -20,6 +20,7 @@ fn snapshot(sequence: u64, reason: PointReason, is_ready: bool, claim: &str) -> 
         reason,
         consistency: Consistency::Clean,
         note: None,
+        is_temporary: false,
         operation_uid: None,
         taken_at: None,
         is_ready,

@@ -9,7 +9,7 @@ use odc_api::v1alpha1::{Consistency, Desired, DiskAction, DiskOperationPhase, Po
 use super::Namespace;
 
 /// Runs a life without and with crashes. Its checks must hold in each run.
-fn check(live: impl Fn(&mut Namespace)) {
+pub(super) fn check(live: impl Fn(&mut Namespace)) {
     live(&mut Namespace::new());
     for crash in 1.. {
         let mut namespace = Namespace::crashing_after(crash);
@@ -22,7 +22,7 @@ fn check(live: impl Fn(&mut Namespace)) {
 }
 
 /// Starts a server, lets it write its name to the disk, and hibernates it.
-fn use_once(namespace: &mut Namespace, server: &str) {
+pub(super) fn use_once(namespace: &mut Namespace, server: &str) {
     if !namespace.servers.iter().any(|found| found.metadata.name.as_deref() == Some(server)) {
         namespace.add_server(server);
     }
@@ -35,7 +35,7 @@ fn use_once(namespace: &mut Namespace, server: &str) {
     assert!(namespace.pods.is_empty());
 }
 
-fn current_data(namespace: &Namespace) -> &str {
+pub(super) fn current_data(namespace: &Namespace) -> &str {
     let name = namespace.disk().status.as_ref().unwrap().claim.as_ref().unwrap();
     let claim = namespace.claims.iter().find(|claim| claim.name == name.as_str()).unwrap();
     &namespace.data[&claim.uid]

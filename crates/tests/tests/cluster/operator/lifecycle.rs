@@ -81,7 +81,7 @@ async fn rejected_server_reports_the_reason_and_starts_once_resolved() -> anyhow
                 "Invalid count 9: flavor gpu offers 1 to 8 nvidia.com/gpu per node. Set spec.count to one of these.",
             ),
             ("team", json!({"team": "vision"}), "User ada is not a member of team vision"),
-            ("disk", json!({"home": {"disk": "d"}}), "home.disk is not supported"),
+            ("disk", json!({"home": {"disk": "d"}}), "Disk d not found in this namespace."),
             ("claim", json!({"home": {"claim": "absent"}}), "Claim absent not found"),
         ] {
             fixture.create(name, changes).await?;

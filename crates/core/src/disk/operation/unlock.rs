@@ -1,0 +1,39 @@
+//! Unlock: deletes pods that remain after their server or operation has ended.
+
+use odc_api::v1alpha1::DiskOperationResult;
+use odc_api::v1alpha1::condition::Reason;
+
+use super::super::{State, Steps};
+use super::Progress;
+use crate::cluster::Pod;
+use crate::devserver::{active_admission, pods};
+use crate::plan::Write;
+
+/// Deletes pods that mount the disk although their server or operation has ended or does not exist. Their node is not waited for: the
+/// owner has confirmed by the operation that nothing writes to the disk any more.
+pub(super) fn unlock(state: &State<'_>, steps: &mut Steps) -> Progress {
+    let is_running = |uid: &str| {
+        let mut servers = state.observed.servers.iter();
+        servers.any(|server| {
+            server.metadata.uid.as_deref() == Some(uid) && active_admission(server.status.as_ref()).is_some()
+        })
+    };
+    let writers: Vec<&Pod> = state.writers().collect();
+    // Operations on a disk run one at a time, so the one that created the pod has ended.
+    for pod in writers.iter().filter(|pod| pod.operation.is_none()) {
+        let Some(uid) = pod.server.as_ref().and_then(|details| details.server_uid()) else {
+            let message = format!("Pod {} mounts the disk and does not belong to a server. Delete it first.", pod.name);
+            return Progress::Failed(Reason::DiskInUse, message);
+        };
+        if is_running(uid) {
+            let message =
+                format!("Pod {} belongs to a running server. Hibernate or delete the server instead.", pod.name);
+            return Progress::Failed(Reason::DiskInUse, message);
+        }
+    }
+    if writers.is_empty() {
+        return Progress::done(DiskOperationResult::default());
+    }
+    steps.writes.extend(writers.iter().map(|pod| Write::Delete(pods::target(pod, Some(0)))));
+    Progress::Wait("Deleting remaining pods.".into())
+}
