@@ -21,15 +21,15 @@ const MAX_DEPTH: usize = 256;
 
 /// An error with the path it occurred at, escaped.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {source}")]
+#[error("{path}: {cause}")]
 pub struct TreeError {
     path: String,
-    source: io::Error,
+    cause: io::Error,
 }
 
 impl TreeError {
-    fn new(path: &[u8], source: impl Into<io::Error>) -> Self {
-        Self { path: entry_name::escape(path), source: source.into() }
+    fn new(path: &[u8], cause: impl Into<io::Error>) -> Self {
+        Self { path: entry_name::escape(path), cause: cause.into() }
     }
 
     fn other(path: &[u8], message: &'static str) -> Self {
