@@ -172,12 +172,17 @@ impl Namespace {
 
     /// Runs each actor once.
     pub(super) fn step(&mut self) {
+        self.run_cluster();
+        self.run_operator();
+    }
+
+    /// Runs everything but the disk controller.
+    pub(super) fn run_cluster(&mut self) {
         if !self.is_storage_stopped {
             self.run_storage();
         }
         self.run_servers();
         self.run_operation_pods();
-        self.run_operator();
     }
 
     fn fingerprint(&self) -> String {
@@ -294,7 +299,7 @@ impl Namespace {
         }
     }
 
-    fn run_operator(&mut self) {
+    pub(super) fn run_operator(&mut self) {
         for index in 0..self.disks.len() {
             let Some(disk) = self.disks.get(index).cloned() else { continue };
             let plan = self.plan(&disk);

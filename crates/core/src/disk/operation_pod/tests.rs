@@ -20,6 +20,7 @@ fn manifests(namespace: &mut Namespace, action: DiskAction, path: &str) -> Vec<V
     arguments.paths = vec![path.into()];
     let mut bodies = Vec::new();
     for _ in 0..20 {
+        namespace.run_cluster();
         let plan = namespace.plan(&namespace.disk().clone());
         bodies.extend(plan.operation_writes.into_iter().map(|(uid, write)| {
             assert_eq!(uid, "op1");
@@ -28,7 +29,7 @@ fn manifests(namespace: &mut Namespace, action: DiskAction, path: &str) -> Vec<V
                 other => panic!("{other:?}"),
             }
         }));
-        namespace.step();
+        namespace.run_operator();
     }
     let is_new = |index: &usize| !bodies[..*index].contains(&bodies[*index]);
     (0..bodies.len()).filter(is_new).map(|index| bodies[index].clone()).collect()

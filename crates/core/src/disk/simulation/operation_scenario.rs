@@ -394,7 +394,9 @@ fn restore_that_does_not_finish_blocks_the_disk_until_its_pod_is_gone() {
         assert!(namespace.pods.is_empty(), "the server has the disk");
         namespace.now += SignedDuration::from_hours(3);
         namespace.settle();
-        assert_eq!(outcome(namespace, "op1").0, Some(Reason::OperationTimeout));
+        // After a crash between the status of the disk and that of the operation, the server has the disk already.
+        let reason = outcome(namespace, "op1").0;
+        assert!(matches!(reason, Some(Reason::OperationTimeout | Reason::DiskInUse)), "{reason:?}");
         assert_eq!(namespace.pods.len(), 1);
     });
 }
