@@ -126,7 +126,8 @@ fn connection_flood_does_not_prevent_logins() {
     let second =
         |from: &Instant| times.iter().filter(|at| (*from..*from + Duration::from_secs(1)).contains(*at)).count();
     let busiest = times.iter().step_by(100).map(second).max().unwrap();
-    assert!(busiest >= 2000, "at most {busiest} in a second");
+    // Above what the server keeps. The rate depends on the load of the machine.
+    assert!(busiest > MAX_PRE_AUTH, "at most {busiest} in a second");
     assert_evicted(connections);
 }
 
