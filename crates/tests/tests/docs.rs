@@ -399,6 +399,7 @@ fn is_pending_reason(reason: Reason) -> bool {
         | Reason::Succeeded
         | Reason::PointUnavailable
         | Reason::TooManyPoints
+        | Reason::TooManyRollbacks
         | Reason::TooManyBrowseOperations
         | Reason::PodFailed
         | Reason::OperationTimeout => false,

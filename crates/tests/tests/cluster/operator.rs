@@ -3,6 +3,7 @@
 mod admission_ledger;
 mod claims;
 mod crash;
+mod disk_ledger;
 mod disks;
 mod disruption;
 mod fault_harness;

@@ -64,6 +64,7 @@ impl AdmissionLedger {
                 Revision::ServerDeleted(server) => self.remove_server(&server.uid().unwrap_or_default()),
                 Revision::Pod(pod) => self.update_pod(*version, pod),
                 Revision::PodDeleted(pod) => drop(self.bound.remove(&pod.uid().unwrap_or_default())),
+                _ => {}
             }
         }
         for (account, since) in std::mem::take(&mut self.over_limit) {

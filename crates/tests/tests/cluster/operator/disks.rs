@@ -5,12 +5,14 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationPhase, DiskStatus, Phase, RestorePoint};
-use odc_tests::apifault::{Action, Fault, Pattern};
+use odc_tests::apifault::{Action, Fault};
 use odc_tests::storage::Storage;
 use serde_json::{Value, json};
 
+use super::disk_ledger::DiskLedger;
 use super::fault_harness::FaultHarness;
 use super::fixture::{Fixture, NAMESPACE, wait_absent, wait_for, with_fixture};
+use super::watch_history::WatchHistory;
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
@@ -68,6 +70,25 @@ impl<'a> Disks<'a> {
             phase.is_some_and(DiskOperationPhase::is_terminal)
         };
         wait_for(&self.operations, name, "finished", finished).await?.context("the operation was deleted")
+    }
+
+    /// Creates a disk, uses it, rolls it back, clones it, and deletes all of it. Returns its claims.
+    async fn live(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        self.create(name).await?;
+        let point = self.use_once(name).await?;
+        let back = self.operate(name, name, "Rollback", json!({"point": point.name})).await?;
+        anyhow::ensure!(phase(&back) == Some(DiskOperationPhase::Succeeded), "{back:#?}");
+        let rolled_back = |status: &DiskStatus| status.retired_claims.len() == 1 && is_released(status);
+        let status = self.wait(name, "rolled back", rolled_back).await?;
+        let claims = status.claim.iter().chain(status.retired_claims.iter().map(|retired| &retired.name));
+        let copy = format!("{name}-copy");
+        let cloned = self.operate(&copy, name, "Clone", json!({"name": copy})).await?;
+        anyhow::ensure!(phase(&cloned) == Some(DiskOperationPhase::Succeeded), "{cloned:#?}");
+        self.fixture.servers.delete(&format!("{name}-server"), &DeleteParams::default()).await?;
+        for disk in [copy.as_str(), name] {
+            self.purge(disk).await?;
+        }
+        Ok(claims.map(ToString::to_string).collect())
     }
 
     /// Deletes a disk with its data.
@@ -132,53 +153,43 @@ async fn disk_is_retained_snapshotted_rolled_back_and_deleted() -> anyhow::Resul
     .await
 }
 
-/// The operator is killed after each of its writes in turn, from the creation of the server to the release of the disk and
-/// a rollback. The disk always has its claim and a verified point at the end.
+/// The operator is killed after each of its writes, then after each third one: from the creation of a server to the release
+/// of its disk, a rollback, a clone and the deletion of both disks. No pod gets a disk of another server, and no data is
+/// deleted without a copy or a confirmation.
 #[tokio::test]
 #[ignore = "requires root"]
 async fn disk_converges_after_every_crash_point() -> anyhow::Result<()> {
     with_fixture(async |fixture| {
         let disks = Disks::start(fixture).await?;
         let mut harness = FaultHarness::start(fixture).await?;
-        let run = async |harness: &mut FaultHarness<'_>, name: &str, crash: Option<u64>| -> anyhow::Result<usize> {
-            let since = harness.proxy.trace().len();
-            let before = harness.proxy.fired();
-            if let Some(write) = crash {
-                let pattern = Pattern::default().with_name_prefix(name);
-                harness.proxy.add(Fault::write(write).matching(pattern).after(Action::Kill));
-            }
-            disks.create(name).await?;
-            let life = async {
-                let point = disks.use_once(name).await?;
-                let back = disks.operate(name, name, "Rollback", json!({"point": point.name})).await?;
-                anyhow::ensure!(phase(&back) == Some(DiskOperationPhase::Succeeded), "{back:#?}");
-                disks.wait(name, "rolled back", |status| status.retired_claims.len() == 1 && is_released(status)).await
-            };
+        let history = WatchHistory::start_with_disks(&fixture.plane.client);
+        let mut claims = Vec::new();
+        for writes_per_process in [1, 3] {
+            let name = format!("every-{writes_per_process}");
+            let life = disks.live(&name);
             tokio::pin!(life);
-            let done = tokio::select! {
-                done = &mut life => Some(done?),
-                status = harness.operator.child.wait(), if crash.is_some() => {
-                    anyhow::ensure!(!status?.success(), "the operator was not killed");
-                    None
+            let mut crashes = 0;
+            loop {
+                harness.proxy.add(Fault::write(writes_per_process).after(Action::Kill));
+                tokio::select! {
+                    lived = &mut life => {
+                        claims.extend(lived.with_context(|| harness.operator.log_tail())?);
+                        break;
+                    }
+                    status = harness.operator.child.wait() => {
+                        anyhow::ensure!(!status?.success(), "the operator was not killed");
+                        crashes += 1;
+                        harness.spawn_next().await?;
+                    }
                 }
-            };
-            if done.is_none() {
-                harness.spawn_next().await?;
-                harness.operator.wait_ready().await?;
-                life.await?;
             }
-            anyhow::ensure!(crash.is_none() || harness.proxy.fired() > before || done.is_some(), "no crash");
-            Ok(harness.writes(name, since).len())
-        };
-        let writes = run(&mut harness, "ref", None).await.with_context(|| harness.operator.log_tail())?;
-        anyhow::ensure!(writes >= 12, "the life of a disk took {writes} writes");
-        for write in 1..=writes {
-            let name = format!("crash-{write:02}");
-            run(&mut harness, &name, Some(write as u64))
-                .await
-                .with_context(|| format!("killed after write {write} of {writes}: {}", harness.operator.log_tail()))?;
-            fixture.servers.delete(&format!("{name}-server"), &DeleteParams::default()).await?;
+            anyhow::ensure!(crashes * writes_per_process >= 24, "{crashes} crashes in the life of {name}");
         }
+        history.wait_volumes_deleted(&claims).await?;
+        let mut ledger = DiskLedger::default();
+        ledger.replay(&history.finish().await?);
+        anyhow::ensure!(ledger.violations.is_empty(), "{:#?}", ledger.violations);
+        anyhow::ensure!(ledger.pods >= 2 && ledger.deleted_volumes >= claims.len(), "{ledger:#?}");
         Ok(())
     })
     .await

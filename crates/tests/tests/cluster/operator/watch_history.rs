@@ -1,15 +1,16 @@
-//! All revisions of servers, pods and the Lease, as the API server's watches report them.
+//! All revisions of servers, pods, the Lease and, if wanted, disks with their storage, as the API server's watches report them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource, ResourceExt as _};
-use odc_api::v1alpha1::DevServer;
+use odc_api::v1alpha1::{DevServer, Disk};
 use odc_tests::wait;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
@@ -24,13 +25,19 @@ pub enum Revision {
     Pod(Box<Pod>),
     PodDeleted(Box<Pod>),
     Lease(Box<Lease>),
+    Disk(Box<Disk>),
+    Claim(Box<PersistentVolumeClaim>),
+    ClaimDeleted(Box<PersistentVolumeClaim>),
+    VolumeDeleted(Box<PersistentVolume>),
+    Snapshot(Box<DynamicObject>),
+    SnapshotDeleted(Box<DynamicObject>),
 }
 
 /// Records revisions from its start.
 pub struct WatchHistory {
     client: Client,
     record: Arc<Mutex<Record>>,
-    watches: [JoinHandle<()>; 3],
+    watches: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -51,7 +58,47 @@ impl WatchHistory {
         let leases = Api::namespaced(client.clone(), "odc-system");
         let leases =
             watch(leases, record.clone(), |lease: Box<Lease>, exists| exists.then_some(Revision::Lease(lease)));
-        Self { client: client.clone(), record, watches: [servers, pods, leases] }
+        Self { client: client.clone(), record, watches: vec![servers, pods, leases] }
+    }
+
+    /// Records disks, their claims, volumes and snapshots too. The CRDs of snapshots must be installed.
+    pub fn start_with_disks(client: &Client) -> Self {
+        let mut history = Self::start(client);
+        let record = &history.record;
+        let disks = watch(Api::all(client.clone()), record.clone(), |disk: Box<Disk>, exists| {
+            exists.then_some(Revision::Disk(disk))
+        });
+        let claims = watch(Api::all(client.clone()), record.clone(), |claim: Box<PersistentVolumeClaim>, exists| {
+            Some(if exists { Revision::Claim(claim) } else { Revision::ClaimDeleted(claim) })
+        });
+        let volumes = watch(Api::all(client.clone()), record.clone(), |volume: Box<PersistentVolume>, exists| {
+            (!exists).then_some(Revision::VolumeDeleted(volume))
+        });
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot"));
+        let snapshots =
+            watch(Api::all_with(client.clone(), &kind), record.clone(), |snapshot: Box<DynamicObject>, exists| {
+                Some(if exists { Revision::Snapshot(snapshot) } else { Revision::SnapshotDeleted(snapshot) })
+            });
+        history.watches.extend([disks, claims, volumes, snapshots]);
+        history
+    }
+
+    /// Waits until a deleted volume is recorded for each of these claims.
+    pub async fn wait_volumes_deleted(&self, claims: &[String]) -> anyhow::Result<()> {
+        wait::until("deleted volumes in the history", TIMEOUT, async || {
+            let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+            let deleted: Vec<&str> = record
+                .revisions
+                .iter()
+                .filter_map(|(_, revision)| match revision {
+                    Revision::VolumeDeleted(volume) => volume.spec.as_ref()?.claim_ref.as_ref()?.name.as_deref(),
+                    _ => None,
+                })
+                .collect();
+            anyhow::ensure!(claims.iter().all(|claim| deleted.contains(&claim.as_str())), "{deleted:?} of {claims:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// Waits until the current revision of every server is recorded, and returns all revisions in the order of storage.
