@@ -31,5 +31,12 @@ pub const POINT_CONSISTENCY: &str = "odc.dev/point-consistency";
 /// On a `VolumeSnapshot`: the note of the operation that took it.
 pub const POINT_NOTE: &str = "odc.dev/point-note";
 
+/// On a `VolumeSnapshot`, and on a claim that is created from a snapshot or from another claim: the node selector of the
+/// source volume, as JSON. A copy of the data can be used on the same nodes.
+pub const VOLUME_AFFINITY: &str = "odc.dev/volume-affinity";
+
+/// On a `VolumeSnapshot`: the name of the `StorageClass` of the claim that it was taken of.
+pub const STORAGE_CLASS: &str = "odc.dev/storage-class";
+
 /// The uid of the `DiskOperation` for which an object was created.
 pub const OPERATION_UID: &str = "odc.dev/operation-uid";

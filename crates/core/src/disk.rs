@@ -19,7 +19,7 @@ mod temporary;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -65,6 +65,10 @@ pub struct Observed<'a> {
     /// Public keys of the authorities whose certificates agents accept as the operator's.
     pub control_cas: &'a [String],
     pub is_namespace_deleting: bool,
+    /// Names of the nodes that are ready.
+    pub ready_nodes: BTreeSet<&'a str>,
+    /// Why the last write of [`Plan::disk_writes`] was refused.
+    pub error: Option<&'a str>,
 }
 
 /// What this operator process remembers about an operation. Losing it costs an extra request.
@@ -94,8 +98,10 @@ pub struct Plan {
     pub status: DiskStatus,
     /// The changed statuses of operations, by name. They are written after the status of the disk.
     pub operations: Vec<(String, DiskOperationStatus)>,
-    /// Objects to create for operations, with the uid of the operation. They are written last, because they may be
+    /// Claims and points of the disk to create, and its expansion. They are written after all statuses, because they may be
     /// refused, for example by a quota, and nothing else may depend on that.
+    pub disk_writes: Vec<Write>,
+    /// The same for operations, with the uid of the operation.
     pub operation_writes: Vec<(String, Write)>,
     /// Requests to agents, with the uid of the operation.
     pub agent_calls: Vec<(String, AgentCall)>,
@@ -121,6 +127,7 @@ pub fn reconcile(disk: &Disk, observed: &Observed<'_>, settings: &Settings, now:
     schedule::take_due_points(&state, &mut steps);
     retention::remove_expired(&state, &mut steps);
     claim::remove_retired(&state, &mut steps);
+    claim::remove_abandoned(&state, &mut steps);
     temporary::remove_unused(&state, &mut steps);
     steps.into_plan(&state)
 }
@@ -223,7 +230,10 @@ struct Steps {
     writes: Vec<Write>,
     status: DiskStatus,
     operations: Vec<(String, DiskOperationStatus)>,
+    disk_writes: Vec<Write>,
     operation_writes: Vec<(String, Write)>,
+    /// Why the restore point of a stop was not taken.
+    point_failure: Option<String>,
     agent_calls: Vec<(String, AgentCall)>,
     events: Vec<Event>,
     requeue: Requeue,
@@ -235,7 +245,9 @@ impl Steps {
             writes: vec![],
             status: state.stored.clone(),
             operations: vec![],
+            disk_writes: vec![],
             operation_writes: vec![],
+            point_failure: None,
             agent_calls: vec![],
             events: vec![],
             requeue: Requeue::AwaitChange,
@@ -247,8 +259,8 @@ impl Steps {
     }
 
     fn into_plan(self, state: &State<'_>) -> Plan {
-        let Self { writes, status, operations, operation_writes, agent_calls, events, requeue } = self;
-        let status = status::complete(state, status);
-        Plan { writes, status, operations, operation_writes, agent_calls, events, requeue }
+        let Self { writes, operations, disk_writes, operation_writes, agent_calls, events, requeue, .. } = self;
+        let status = status::complete(state, self.status, self.point_failure);
+        Plan { writes, status, operations, disk_writes, operation_writes, agent_calls, events, requeue }
     }
 }

@@ -20,6 +20,14 @@ pub fn remaining(timeout: Duration, since: Timestamp, now: Timestamp) -> Option<
     timeout.checked_sub(elapsed(since, now)).filter(|remaining| !remaining.is_zero())
 }
 
+/// Reports whether a stored time can only come from a clock that was ahead.
+pub fn is_far_ahead(stored: Timestamp, now: Timestamp) -> bool {
+    until(stored, now) > MAX_CLOCK_SKEW
+}
+
+/// The difference between the clocks of two operators that is not corrected.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
+
 pub fn add(time: Timestamp, duration: Duration) -> Timestamp {
     time.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }

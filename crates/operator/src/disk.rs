@@ -22,7 +22,7 @@ use crate::status_writer::{FieldManager, write_status};
 use observe::ObservedDisk;
 
 const NAME: &str = "disk";
-/// When an object of an operation could not be created.
+/// When an object could not be created.
 const WRITE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 pub async fn reconcile(disk: Arc<Disk>, ctx: Arc<Context>) -> Result<Action, Error> {
@@ -56,6 +56,20 @@ async fn reconcile_once(object: &Disk, ctx: &Arc<Context>) -> Result<Action, Err
         ctx.events.publish(&object.object_ref(&()), &plan.events);
     }
     let mut requeue = plan.requeue;
+    let uid = object.metadata.uid.as_deref().unwrap_or_default();
+    let mut refused = None;
+    for write in &plan.disk_writes {
+        match apply(ctx, write).await {
+            Ok(_) => {}
+            Err(error) if error.rejection().is_some() => refused = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(error) = &refused {
+        tracing::info!(error = error as &dyn std::error::Error, uid, "failed to write an object of a disk");
+        requeue = Requeue::After(WRITE_RETRY_DELAY);
+    }
+    ctx.soft_states.set_object_error(uid, refused.map(|error| error.user_message()));
     for (uid, write) in &plan.operation_writes {
         if !write_for_operation(ctx, uid, write).await? {
             // Not earlier, because a plan that expects the object asks for an immediate reconciliation.

@@ -15,8 +15,16 @@ use parking_lot::Mutex;
 pub struct SoftStates {
     /// Boxed because the table has more slots than entries.
     entries: Mutex<HashMap<String, Box<ServerSoftState>>>,
-    /// Consecutive failed reconciliations of users and disks.
-    object_failures: Mutex<HashMap<String, u32>>,
+    /// Of users and disks.
+    objects: Mutex<HashMap<String, ObjectState>>,
+}
+
+#[derive(Default)]
+struct ObjectState {
+    /// Consecutive failed reconciliations.
+    failures: u32,
+    /// Why the last write of an object for it was refused.
+    error: Option<String>,
 }
 
 #[derive(Clone, Default)]
@@ -89,31 +97,42 @@ impl SoftStates {
 
     /// Adds a user or disk unless it is known.
     pub fn insert_object(&self, uid: &str) {
-        self.object_failures.lock().entry(uid.to_owned()).or_default();
+        self.objects.lock().entry(uid.to_owned()).or_default();
     }
 
     pub fn remove_object(&self, uid: &str) {
-        self.object_failures.lock().remove(uid);
+        self.objects.lock().remove(uid);
     }
 
     /// As [`Self::record_failure`], for a user or disk.
     pub fn record_object_failure(&self, uid: &str) -> u32 {
-        self.object_failures.lock().get_mut(uid).map_or(1, |failures| {
-            *failures = failures.saturating_add(1);
-            *failures
+        self.objects.lock().get_mut(uid).map_or(1, |object| {
+            object.failures = object.failures.saturating_add(1);
+            object.failures
         })
     }
 
     /// Resets the number of failures of a user or disk.
     pub fn record_object_success(&self, uid: &str) {
-        if let Some(failures) = self.object_failures.lock().get_mut(uid) {
-            *failures = 0;
+        if let Some(object) = self.objects.lock().get_mut(uid) {
+            object.failures = 0;
         }
+    }
+
+    /// Records why the last write for a disk was refused.
+    pub fn set_object_error(&self, uid: &str, error: Option<String>) {
+        if let Some(object) = self.objects.lock().get_mut(uid) {
+            object.error = error;
+        }
+    }
+
+    pub fn object_error(&self, uid: &str) -> Option<String> {
+        self.objects.lock().get(uid)?.error.clone()
     }
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.entries.lock().len() + self.object_failures.lock().len()
+        self.entries.lock().len() + self.objects.lock().len()
     }
 }
 

@@ -416,8 +416,11 @@ async fn volumes(ctx: Arc<Context>) {
 async fn storage_classes(ctx: Arc<Context>) {
     let api: Api<StorageClass> = Api::all(ctx.client.clone());
     let project = |class: StorageClass| Some(cluster::StorageClass::from_api(&class));
-    projected::watch(api, config(), &ctx.cluster.storage_classes, project, |_| {
+    projected::watch(api, config(), &ctx.cluster.storage_classes, project, |change| {
         enqueue_servers(&ctx, |_| true);
+        if change.old != change.new {
+            ctx.cluster.disk_index.namespaces().iter().for_each(|namespace| enqueue_disks(&ctx, namespace));
+        }
         ctx.work_queues.wake_scheduler();
     })
     .await;

@@ -173,12 +173,17 @@ impl Copier {
         check_depth(depth, path)?;
         let failed = |error| TreeError::new(path, error);
         let from = open_directory(from, name).map_err(failed)?;
+        // Its owner can open the directory even if the copy is interrupted.
+        let create = || {
+            let created = create_directory(to, name)?;
+            let (user, group) = owner(source);
+            fchown(&created, Some(user), Some(group))?;
+            Ok(created)
+        };
         let target = match open_directory(to, name) {
-            Err(Errno::NOENT) => create_directory(to, name),
+            Err(Errno::NOENT) => create(),
             // A file or link is replaced. It is in the restore point that was taken before.
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                unlinkat(to, name, AtFlags::empty()).and_then(|()| create_directory(to, name))
-            }
+            Err(Errno::NOTDIR | Errno::LOOP) => unlinkat(to, name, AtFlags::empty()).and_then(|()| create()),
             other => other,
         };
         let target = target.map_err(failed)?;

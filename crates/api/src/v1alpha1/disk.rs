@@ -60,6 +60,7 @@ use crate::text::Text;
     validation = rule::immutable_in_disk("storageClass"),
     validation = rule::immutable_in_disk("source"),
     validation = size_grows(),
+    validation = few_points(),
 )]
 pub struct DiskSpec {
     /// Name for display.
@@ -121,7 +122,7 @@ pub struct DiskRetention {
 
     /// Number of restore points taken on demand to keep.
     #[serde(default = "twenty")]
-    #[schemars(range(min = 1, max = 100))]
+    #[schemars(range(min = 1, max = 50))]
     pub on_demand: u32,
 }
 
@@ -137,6 +138,16 @@ fn ten() -> u32 {
 
 fn twenty() -> u32 {
     20
+}
+
+/// A volume of `odc-csi` has at most 64 snapshots; some are needed for points that are being replaced.
+const MAX_KEPT_POINTS: u32 = 60;
+
+fn few_points() -> kube::core::Rule {
+    let counts = "self.schedule.hourly + self.schedule.daily + self.schedule.weekly + self.retention.stops \
+                  + self.retention.onDemand";
+    let message = format!("schedule and retention keep more than {MAX_KEPT_POINTS} restore points; lower a count");
+    kube::core::Rule::new(format!("{counts} <= {MAX_KEPT_POINTS}")).message(message.as_str()).field_path(".retention")
 }
 
 /// A volume cannot shrink.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::condition;
 use crate::name::{DiskName, ObjectName};
 use crate::open_enum::string_enum;
+use crate::ssh_key::PublicKey;
 use crate::text::Text;
 
 /// DiskOperationSpec is an operation on a Disk. It is immutable.
@@ -97,6 +98,12 @@ pub struct DiskArguments {
     /// Name of the new disk, for Clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<DiskName>,
+
+    /// SSH public keys that can log in to the pod of Browse, in addition to those of the owner.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub keys: Vec<PublicKey>,
 }
 
 impl DiskOperationSpec {
@@ -112,6 +119,11 @@ impl DiskOperationSpec {
     /// Returns the paths to copy, for Restore.
     pub fn paths(&self) -> &[Text<512>] {
         self.arguments.as_ref().map(|arguments| arguments.paths.as_slice()).unwrap_or_default()
+    }
+
+    /// Returns the keys of the operation, for Browse.
+    pub fn keys(&self) -> &[PublicKey] {
+        self.arguments.as_ref().map(|arguments| arguments.keys.as_slice()).unwrap_or_default()
     }
 
     pub fn new_name(&self) -> Option<&DiskName> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::api::storage::v1 as storage;
-use odc_api::label;
 use odc_api::quantity::Quantity;
+use odc_api::{annotation, label};
 use serde::{Deserialize, Serialize};
 
 use super::CsiVolume;
@@ -21,9 +21,13 @@ pub struct Claim {
     pub class: Option<String>,
     /// Whether several nodes may mount it at the same time.
     pub shared: bool,
+    /// Whether it is a block device without a file system.
+    pub is_block: bool,
     pub uid: String,
     /// The uid of the `Disk` it belongs to.
     pub disk_uid: Option<String>,
+    /// The name of that disk.
+    pub disk: Option<String>,
     /// The uid of the `DiskOperation` it is deleted with, if it is temporary.
     pub operation_uid: Option<String>,
     /// The requested size.
@@ -32,6 +36,8 @@ pub struct Claim {
     pub capacity: Option<Quantity>,
     /// The snapshot it is created from.
     pub snapshot: Option<String>,
+    /// The affinity of the volume that its data is copied from.
+    pub source_affinity: VolumeAffinity,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +96,7 @@ impl Claim {
         };
         let modes = spec.and_then(|spec| spec.access_modes.as_ref());
         let label_of = |name: &str| meta.labels.as_ref().and_then(|labels| labels.get(name).cloned());
+        let annotation_of = |name: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(name));
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
@@ -99,11 +106,16 @@ impl Claim {
             class: spec.and_then(|spec| spec.storage_class_name.clone()),
             shared: modes.is_some_and(|modes| modes.iter().any(|mode| mode.ends_with("Many"))),
             uid: meta.uid.clone().unwrap_or_default(),
+            is_block: spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block"),
             disk_uid: label_of(label::DISK_UID),
+            disk: label_of(label::DISK),
             operation_uid: label_of(label::OPERATION_UID),
             size: spec.and_then(requested_size),
             capacity: claim.status.as_ref().and_then(capacity),
             snapshot: spec.and_then(source_snapshot),
+            source_affinity: annotation_of(annotation::VOLUME_AFFINITY)
+                .map(|text| VolumeAffinity::from_annotation(text))
+                .unwrap_or_default(),
         }
     }
 }
@@ -145,16 +157,7 @@ const DEFAULT_CLASS_ANNOTATION: &str = "storageclass.kubernetes.io/is-default-cl
 impl Volume {
     pub fn from_api(volume: &k8s::PersistentVolume) -> Self {
         let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
-        let terms = affinity.and_then(|affinity| affinity.required.as_ref());
-        let requirements = |term: &k8s::NodeSelectorTerm| {
-            let all = term.match_expressions.iter().flatten();
-            all.map(|expression| Requirement {
-                key: expression.key.clone(),
-                operator: expression.operator.clone(),
-                values: expression.values.clone().unwrap_or_default(),
-            })
-            .collect()
-        };
+        let nodes = affinity.and_then(|affinity| affinity.required.as_ref());
         let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
         let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
@@ -165,14 +168,41 @@ impl Volume {
             claim_namespace: claim.and_then(|claim| claim.namespace.clone()),
             claim_uid: claim.and_then(|claim| claim.uid.clone()),
             is_retained: policy == Some("Retain"),
-            affinity: VolumeAffinity(
-                terms.iter().flat_map(|terms| &terms.node_selector_terms).map(requirements).collect(),
-            ),
+            affinity: nodes.map(VolumeAffinity::from_api).unwrap_or_default(),
         }
     }
 }
 
+/// The maximum length of the annotation. The affinity of a volume has a few terms.
+const MAX_AFFINITY_LENGTH: usize = 8 << 10;
+
 impl VolumeAffinity {
+    fn from_api(selector: &k8s::NodeSelector) -> Self {
+        let requirement = |expression: &k8s::NodeSelectorRequirement| Requirement {
+            key: expression.key.clone(),
+            operator: expression.operator.clone(),
+            values: expression.values.clone().unwrap_or_default(),
+        };
+        let term =
+            |term: &k8s::NodeSelectorTerm| term.match_expressions.iter().flatten().map(requirement).collect::<Vec<_>>();
+        Self(selector.node_selector_terms.iter().map(term).collect())
+    }
+
+    /// Reads the annotation [`annotation::VOLUME_AFFINITY`]. All nodes match if it is not valid, as without it.
+    pub fn from_annotation(text: &str) -> Self {
+        let selector = (text.len() <= MAX_AFFINITY_LENGTH).then(|| serde_json::from_str(text).ok()).flatten();
+        selector.as_ref().map(Self::from_api).unwrap_or_default()
+    }
+
+    /// Returns the value of the annotation [`annotation::VOLUME_AFFINITY`], or `None` if all nodes match.
+    pub fn to_annotation(&self) -> Option<String> {
+        serde_json::to_string(&self.node_selector()?).ok().filter(|text| text.len() <= MAX_AFFINITY_LENGTH)
+    }
+
+    pub fn matches_all_nodes(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the terms for a pod, or `None` if all nodes match.
     pub fn node_selector(&self) -> Option<k8s::NodeSelector> {
         let expression = |requirement: &Requirement| k8s::NodeSelectorRequirement {

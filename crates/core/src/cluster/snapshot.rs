@@ -8,6 +8,8 @@ use odc_api::v1alpha1::{Consistency, PointReason};
 use odc_api::{annotation, label};
 use serde_json::Value;
 
+use super::VolumeAffinity;
+
 /// A `VolumeSnapshot`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -35,6 +37,10 @@ pub struct Snapshot {
     pub error: Option<String>,
     pub content: Option<String>,
     pub restore_size: Option<Quantity>,
+    /// The storage class of the claim it was taken of.
+    pub class: Option<String>,
+    /// The affinity of the volume it was taken of.
+    pub affinity: VolumeAffinity,
 }
 
 /// A `VolumeSnapshotContent`.
@@ -77,6 +83,10 @@ impl Snapshot {
                 .map(|error| error.get("message").and_then(Value::as_str).unwrap_or("unknown error").to_owned()),
             content: text(&status["boundVolumeSnapshotContentName"]),
             restore_size: text(&status["restoreSize"]).and_then(|size| size.parse().ok()),
+            class: annotation(annotation::STORAGE_CLASS),
+            affinity: annotation(annotation::VOLUME_AFFINITY)
+                .map(|text| VolumeAffinity::from_annotation(&text))
+                .unwrap_or_default(),
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod volume;
 
 pub use headless_service::service;
 pub use pod::{PRIORITY_CLASS, PodAssignment, pod};
-pub(crate) use secret::{HOST_KEY, authorized_keys, owner_keys};
+pub(crate) use secret::{HOST_KEY, authorized_keys, operation_keys};
 pub use secret::{HOST_PUBLIC_KEY, allowed_keys, key_names, secret};
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerFlavorSpec, DevServ
 
 use super::validate::{ClaimInput, Inputs, Valid, Violation, claims, validate};
 use super::{Observed, Settings, SoftState};
-use crate::cluster::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, RuntimeClass, ServerPod};
+use crate::cluster::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, RuntimeClass, ServerPod, VolumeAffinity};
 use crate::resources::Resources;
 use crate::volume_in_use::{VolumeUser, volume_user};
 
@@ -210,11 +210,14 @@ impl Request {
             class: None,
             shared: false,
             uid: format!("uid-{name}"),
+            is_block: false,
             disk_uid: None,
+            disk: None,
             operation_uid: None,
             size: None,
             capacity: None,
             snapshot: None,
+            source_affinity: VolumeAffinity::default(),
         };
         let mut state = ClaimState { claim: Some(claim), waits_for_consumer: false, used_by: None };
         (self.claim)(&mut state);

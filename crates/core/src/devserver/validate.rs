@@ -339,7 +339,7 @@ fn volumes<'a>(server: &'a DevServer, flavor: &'a DevServerFlavorSpec) -> Vec<Mo
 }
 
 /// Returns the claim of the home. A disk has one after its first use.
-fn home_claim<'a>(server: &'a DevServer, disk: Option<&'a v1alpha1::Disk>) -> Option<&'a str> {
+pub fn home_claim<'a>(server: &'a DevServer, disk: Option<&'a v1alpha1::Disk>) -> Option<&'a str> {
     match &server.spec.home {
         Home::Claim(claim) => Some(claim.as_str()),
         Home::Disk(_) => disk.and_then(|disk| disk.status.as_ref()?.claim.as_ref()).map(ObjectName::as_str),
@@ -422,6 +422,15 @@ fn disk(server: &DevServer, inputs: &Inputs<'_>) -> Disk {
                 format!("Claim {name} not found in this namespace. Create it to continue."),
             );
         };
+        let is_of_home = matches!(home, Home::Disk(_)) && home_claim(server, inputs.disk) == Some(name);
+        if claim.disk_uid.is_some() && !is_of_home {
+            let disk = claim.disk.as_deref().unwrap_or_default();
+            let message = format!(
+                "Claim {name} belongs to disk {disk}, which may delete it. Set home.disk to {disk}, or to a clone of a \
+                 restore point."
+            );
+            return unready(Reason::DiskUnavailable, message);
+        }
         if claim.is_deleting {
             return unready(
                 Reason::DiskUnavailable,

@@ -7,14 +7,15 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedLocalObjectReference, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use odc_api::annotation;
 use odc_api::quantity::Quantity;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Disk, DiskSource, DiskStatus};
 use serde_json::json;
 
-use super::{State, Steps, patch, size};
-use crate::cluster::{Claim, ClaimPhase, StorageClass, Volume};
+use super::{State, Steps, operation, patch, size};
+use crate::cluster::{Claim, ClaimPhase, Snapshot, StorageClass, Volume, VolumeAffinity};
 use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
 use crate::time::remaining;
@@ -41,8 +42,17 @@ pub(super) enum ClaimState<'a> {
 /// What a new claim is created from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DataSource<'a> {
-    Snapshot(&'a str),
-    Claim(&'a str),
+    Snapshot(&'a Snapshot),
+    Claim(&'a Claim),
+}
+
+impl<'a> DataSource<'a> {
+    fn class(self) -> Option<&'a str> {
+        match self {
+            Self::Snapshot(snapshot) => snapshot.class.as_deref(),
+            Self::Claim(claim) => claim.class.as_deref(),
+        }
+    }
 }
 
 /// Finds the claim of a disk. A claim without an entry in the status was created right before a crash.
@@ -129,10 +139,13 @@ pub(super) fn ensure(state: &State<'_>, steps: &mut Steps) {
     match &state.claim {
         ClaimState::NotCreated if steps.status.holder.is_some() => {
             if let Ok(source) = resolve_source(state) {
-                create(state, steps, source);
+                ensure_finalizer(state, steps);
+                let name = first_name(state.disk);
+                steps.disk_writes.push(Write::Create(object(state, &name, state.disk.spec.size, source)));
             }
         }
         ClaimState::Found(claim) => {
+            ensure_finalizer(state, steps);
             // Unless a rollback just switched to another claim.
             if steps.status.claim.is_none() {
                 steps.status.claim = claim.name.parse().ok();
@@ -143,14 +156,12 @@ pub(super) fn ensure(state: &State<'_>, steps: &mut Steps) {
     }
 }
 
-/// Creates the first claim. The finalizer is set before, so that no data exists without it.
-fn create(state: &State<'_>, steps: &mut Steps, source: Option<DataSource<'_>>) {
+/// Sets the finalizer, unless it is set. It is set before the first claim is created, so that no data exists without it,
+/// and again if it was removed.
+fn ensure_finalizer(state: &State<'_>, steps: &mut Steps) {
     if !state.has_finalizer() {
         steps.writes.push(state.write_finalizer(true));
     }
-    let name = first_name(state.disk);
-    steps.status.claim = name.parse().ok();
-    steps.writes.push(Write::Create(object(state, &name, state.disk.spec.size, source)));
 }
 
 /// Returns the named class, or the default one.
@@ -174,9 +185,10 @@ pub(super) fn resolve_source<'a>(state: &State<'a>) -> Result<Option<DataSource<
             "Source disk {disk} cannot be used: the cluster has no VolumeSnapshot API. Install a CSI driver with snapshots."
         ));
     };
+    let source = points.of_disk(&state.observed.disks, disk.as_str());
     let found = match point {
-        Some(point) => points.find_of_disk(disk.as_str(), point.as_str()),
-        None => points.newest_verified_of_disk(disk.as_str()),
+        Some(point) => source.into_iter().find(|snapshot| snapshot.name == point.as_str()),
+        None => points.newest_verified(source),
     };
     let Some(snapshot) = found else {
         let wanted = point.map_or_else(|| "any restore point".to_owned(), |point| format!("restore point {point}"));
@@ -186,15 +198,19 @@ pub(super) fn resolve_source<'a>(state: &State<'a>) -> Result<Option<DataSource<
         return unavailable(format!("Restore point {} is not ready yet.", snapshot.name));
     }
     check_size(state, &format!("restore point {}", snapshot.name), snapshot.restore_size)?;
-    Ok(Some(DataSource::Snapshot(&snapshot.name)))
+    Ok(Some(DataSource::Snapshot(snapshot)))
 }
 
 fn resolve_claim<'a>(state: &State<'a>, name: &str) -> Result<DataSource<'a>, (Reason, String)> {
     let found = state.observed.claims.iter().copied().find(|claim| claim.name == name);
     match found {
+        Some(claim) if claim.is_block => {
+            let message = format!("Source claim {name} is a block device. Use a claim with volumeMode Filesystem.");
+            Err((Reason::SourceUnavailable, message))
+        }
         Some(claim) if claim.phase == ClaimPhase::Bound && !claim.is_deleting => {
             check_size(state, &format!("claim {name}"), claim.size)?;
-            Ok(DataSource::Claim(&claim.name))
+            Ok(DataSource::Claim(claim))
         }
         Some(_) => Err((Reason::SourceUnavailable, format!("Source claim {name} is not bound."))),
         None => Err((
@@ -226,13 +242,32 @@ pub(super) fn object(state: &State<'_>, name: &str, size: Quantity, source: Opti
     object_with(state, metadata, size, source)
 }
 
+/// Returns the affinity of the volume of a claim or, before it has one, of the volume that its data is copied from.
+pub(super) fn affinity<'a>(state: &State<'a>, claim: &'a Claim) -> &'a VolumeAffinity {
+    volume(state, claim).map_or(&claim.source_affinity, |volume| &volume.affinity)
+}
+
+fn source_affinity<'a>(state: &State<'a>, source: DataSource<'a>) -> &'a VolumeAffinity {
+    match source {
+        DataSource::Snapshot(snapshot) => &snapshot.affinity,
+        DataSource::Claim(claim) => affinity(state, claim),
+    }
+}
+
 pub(super) fn object_with(
     state: &State<'_>,
-    metadata: ObjectMeta,
+    mut metadata: ObjectMeta,
     size: Quantity,
     source: Option<DataSource<'_>>,
 ) -> Object {
+    let affinity = source.and_then(|source| source_affinity(state, source).to_annotation());
+    if let Some(affinity) = affinity {
+        metadata.annotations.get_or_insert_default().insert(annotation::VOLUME_AFFINITY.to_owned(), affinity);
+    }
+    // A copy must have the class of its source: the default class may have changed, and another driver has no snapshots
+    // of this one.
     let class = state.disk.spec.storage_class.as_ref().map(ToString::to_string);
+    let class = class.or_else(|| source.and_then(DataSource::class).map(str::to_owned));
     let single_pod = storage_class(state, class.as_deref()).is_none_or(StorageClass::supports_single_pod);
     let mode = if single_pod { "ReadWriteOncePod" } else { "ReadWriteOnce" };
     let reference = |group: Option<&str>, kind: &str, name: &str| TypedLocalObjectReference {
@@ -241,8 +276,8 @@ pub(super) fn object_with(
         name: name.to_owned(),
     };
     let data_source = source.map(|source| match source {
-        DataSource::Snapshot(name) => reference(Some("snapshot.storage.k8s.io"), "VolumeSnapshot", name),
-        DataSource::Claim(name) => reference(None, "PersistentVolumeClaim", name),
+        DataSource::Snapshot(source) => reference(Some("snapshot.storage.k8s.io"), "VolumeSnapshot", &source.name),
+        DataSource::Claim(source) => reference(None, "PersistentVolumeClaim", &source.name),
     });
     let requests = [("storage".to_owned(), size.into())].into();
     let claim = PersistentVolumeClaim {
@@ -260,7 +295,7 @@ pub(super) fn object_with(
 }
 
 /// Removes claims that a rollback replaced: after a day, when the disk has its new volume, and only if a verified restore
-/// point of the claim exists.
+/// point of the claim exists. A claim that never had a volume, because no server started on it, is removed at once.
 pub(super) fn remove_retired(state: &State<'_>, steps: &mut Steps) {
     let current = steps.status.claim.clone();
     let mut kept = Vec::new();
@@ -272,6 +307,7 @@ pub(super) fn remove_retired(state: &State<'_>, steps: &mut Steps) {
             retired.since = to_api_precision(state.now);
         }
         match remaining(RETIRED_CLAIM_TTL, retired.since.0, state.now) {
+            _ if is_empty(claim) && current == state.stored.claim => delete(state, steps, claim),
             Some(rest) => steps.requeue_after(rest),
             None if current == state.stored.claim && is_replaced(state, claim) => delete(state, steps, claim),
             None => {}
@@ -279,6 +315,34 @@ pub(super) fn remove_retired(state: &State<'_>, steps: &mut Steps) {
         kept.push(retired);
     }
     steps.status.retired_claims = kept;
+}
+
+/// Reports whether a claim has never had a volume.
+fn is_empty(claim: &Claim) -> bool {
+    claim.phase == ClaimPhase::Pending && claim.volume.is_none()
+}
+
+/// Removes claims of rollbacks that have failed or were deleted. They are copies of a restore point, and were never used:
+/// servers use a disk by its name.
+pub(super) fn remove_abandoned(state: &State<'_>, steps: &mut Steps) {
+    let (Some(current), Some(points)) = (&steps.status.claim, &state.points) else { return };
+    let running: Vec<String> = operation::unfinished(state)
+        .into_iter()
+        .map(|operation| name(state.name, operation.metadata.uid.as_deref().unwrap_or_default()))
+        .collect();
+    let is_retired = |claim: &Claim| steps.status.retired_claims.iter().any(|retired| retired.uid == claim.uid);
+    let is_copy = |claim: &Claim| {
+        let source = claim.snapshot.as_ref().and_then(|snapshot| points.find(snapshot));
+        source.is_some_and(|snapshot| points.is_verified(snapshot))
+    };
+    let abandoned: Vec<&Claim> = own_claims(state)
+        .filter(|claim| claim.name != current.as_str() && Some(current) == state.stored.claim.as_ref())
+        .filter(|claim| !is_retired(claim) && !running.contains(&claim.name) && is_copy(claim))
+        .filter(|claim| !state.observed.pods.iter().any(|pod| crate::volume_in_use::may_write(pod, &claim.name)))
+        .collect();
+    for claim in abandoned {
+        delete(state, steps, claim);
+    }
 }
 
 /// Reports whether a claim is no longer needed: its data is in a verified restore point, the disk has another volume, and

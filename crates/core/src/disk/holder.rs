@@ -4,6 +4,7 @@
 //! release, first `releasingSince` and then no holder, the server is observed again: it cannot create a pod after the
 //! first write is visible, and a pod or admission from before is found by the second observation.
 
+use odc_api::name::ServerName;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Consistency, DevServer, DiskHolder, Phase, PointReason};
@@ -14,7 +15,7 @@ use super::{SNAPSHOT_TIMEOUT, State, Steps, claim};
 use crate::cluster::{ClaimPhase, Pod};
 use crate::devserver::active_admission;
 use crate::plan::Event;
-use crate::time::remaining;
+use crate::time::{is_far_ahead, remaining};
 use crate::volume_in_use::{creation_order, should_run};
 
 /// Whether an operation allows that a server gets the disk.
@@ -39,6 +40,10 @@ pub(super) fn advance(state: &State<'_>, steps: &mut Steps, operation: Holding) 
             Some(_) if is_active(state, holder) => {
                 steps.status.holder = Some(DiskHolder { releasing_since: None, ..holder.clone() });
             }
+            Some(since) if is_far_ahead(since.0, state.now) => {
+                let since = Some(to_api_precision(state.now));
+                steps.status.holder = Some(DiskHolder { releasing_since: since, ..holder.clone() });
+            }
             Some(_) => release(state, steps, holder),
         },
     }
@@ -46,7 +51,8 @@ pub(super) fn advance(state: &State<'_>, steps: &mut Steps, operation: Holding) 
 
 /// Records the first pod of a holder.
 fn record_use(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder) {
-    if !holder.used && state.writers().next().is_some() {
+    // A pod of an operation may still be terminating.
+    if !holder.used && state.writers().any(|pod| pod.operation.is_none()) {
         steps.status.holder = Some(DiskHolder { used: true, ..holder.clone() });
         steps.status.last_used = Some(to_api_precision(state.now));
     }
@@ -67,6 +73,13 @@ fn is_active(state: &State<'_>, holder: &DiskHolder) -> bool {
 fn is_needed(state: &State<'_>, holder: &DiskHolder) -> bool {
     let waits = server(state, holder).is_some_and(may_start) && !holder.used;
     is_active(state, holder) || waits && !state.disk.spec.deleted
+}
+
+/// Returns the name of the server that holds the disk and is about to release it.
+pub(super) fn stopping_server<'a>(state: &'a State<'_>) -> Option<&'a ServerName> {
+    let holder = state.stored.holder.as_ref()?;
+    let server = server(state, holder)?;
+    (!may_start(server)).then_some(&holder.server)
 }
 
 /// Reports whether pods of the server may be created.
@@ -130,14 +143,15 @@ fn release(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder) {
         }
         (snapshot, None) => {
             steps.writes.extend(snapshot.into_iter().flat_map(|snapshot| point::delete(state, points, snapshot)));
-            fail(state, steps, holder, "the storage system did not take it in time");
+            let cause = state.observed.error.unwrap_or("the storage system did not take it in time");
+            fail(state, steps, holder, cause);
         }
         (Some(_), Some(rest)) => steps.requeue_after(rest),
         (None, Some(rest)) => {
             let consistency = Consistency::Clean;
             let reason = PointReason::Stop;
             let new = NewPoint { name: &name, reason, consistency, operation_uid: None, note: None, temporary: None };
-            steps.writes.push(point::create(state, points, claim, &new));
+            steps.disk_writes.push(point::create(state, points, claim, &new));
             steps.requeue_after(rest);
         }
     }
@@ -150,12 +164,9 @@ pub(super) fn stop_point_name_suffix(holder: &DiskHolder) -> Option<String> {
 }
 
 fn fail(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder, cause: &str) {
-    steps.events.push(Event {
-        warning: true,
-        reason: Reason::SnapshotFailed,
-        action: "Snapshot",
-        note: format!("Failed to take a restore point after the stop of server {}: {cause}", holder.server),
-    });
+    let note = format!("Failed to take a restore point after the stop of server {}: {cause}", holder.server);
+    steps.point_failure = Some(note.clone());
+    steps.events.push(Event { warning: true, reason: Reason::SnapshotFailed, action: "Snapshot", note });
     clear(state, steps, holder);
 }
 

@@ -22,10 +22,10 @@ use odc_api::v1alpha1::{
 };
 
 use super::holder::Holding;
-use super::{State, Steps, claim, point};
+use super::{State, Steps, claim, holder, point};
 use crate::manifest::Kind;
 use crate::plan::Target;
-use crate::time::remaining;
+use crate::time::{is_far_ahead, remaining};
 use point_argument::take_point;
 
 /// How long a finished operation is kept.
@@ -57,6 +57,10 @@ pub(super) fn is_finished(operation: &DiskOperation) -> bool {
     phase.is_some_and(DiskOperationPhase::is_terminal)
 }
 
+fn is_started(operation: &DiskOperation) -> bool {
+    operation.status.as_ref().is_some_and(|status| status.started_at.is_some())
+}
+
 fn creation_order(operation: &DiskOperation) -> (Option<i64>, Option<&str>) {
     let created = operation.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
     (created, operation.metadata.uid.as_deref())
@@ -66,7 +70,8 @@ fn creation_order(operation: &DiskOperation) -> (Option<i64>, Option<&str>) {
 pub(super) fn unfinished<'a>(state: &State<'a>) -> Vec<&'a DiskOperation> {
     let is_own = |operation: &&DiskOperation| operation.spec.disk.as_str() == state.name && !is_finished(operation);
     let mut unfinished: Vec<&DiskOperation> = state.observed.operations.iter().copied().filter(is_own).collect();
-    unfinished.sort_by_key(|operation| creation_order(operation));
+    // One that has started is not overtaken by one of the same second.
+    unfinished.sort_by_key(|operation| (!is_started(operation), creation_order(operation)));
     unfinished
 }
 
@@ -160,7 +165,9 @@ fn update(
     status.observed_generation = generation;
     status.phase = Some(phase);
     if phase != DiskOperationPhase::Pending {
-        status.started_at.get_or_insert_with(|| now.clone());
+        // A time in the future, from a clock that was ahead, would keep a timeout from ever expiring.
+        let started = status.started_at.take().filter(|started| !is_far_ahead(started.0, now.0));
+        status.started_at = Some(started.unwrap_or_else(|| now.clone()));
     }
     if phase.is_terminal() {
         status.finished_at.get_or_insert_with(|| now.clone());
@@ -212,6 +219,12 @@ fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> 
     if is_releasing && action != DiskAction::Browse {
         return Progress::Wait("Waiting for the restore point of a stop that is in progress.".into());
     }
+    if matches!(action, DiskAction::Rollback | DiskAction::Restore)
+        && let Some(server) = holder::stopping_server(state)
+    {
+        let progress = Progress::Wait(format!("Waiting for server {server} to stop."));
+        return limit_wait(state, steps, operation, READY_TIMEOUT, progress);
+    }
     if state.disk.spec.deleted && action != DiskAction::Unlock {
         let message = format!("Disk {} is marked as deleted. Set spec.deleted to false first.", state.name);
         return Progress::Failed(Reason::Deleted, message);
@@ -221,9 +234,18 @@ fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> 
             Ok(point) => Progress::done(DiskOperationResult { point: point.name.parse().ok(), ..Default::default() }),
             Err(progress) => progress,
         },
-        DiskAction::Rollback => rollback::roll_back(state, steps, operation),
-        DiskAction::Clone => clone::clone(state, steps, operation),
-        DiskAction::Unlock => unlock::unlock(state, steps),
+        DiskAction::Rollback => {
+            let progress = rollback::roll_back(state, steps, operation).unwrap_or_else(|progress| progress);
+            limit_wait(state, steps, operation, READY_TIMEOUT, progress)
+        }
+        DiskAction::Clone => {
+            let progress = clone::clone(state, steps, operation).unwrap_or_else(|progress| progress);
+            limit_wait(state, steps, operation, READY_TIMEOUT, progress)
+        }
+        DiskAction::Unlock => {
+            let progress = unlock::unlock(state, steps);
+            limit_wait(state, steps, operation, READY_TIMEOUT, progress)
+        }
         DiskAction::Browse => browse::browse(state, steps, operation),
         DiskAction::Diff => diff::diff(state, steps, operation),
         DiskAction::Restore => restore::restore(state, steps, operation),
@@ -232,6 +254,12 @@ fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> 
 
 fn started_at(operation: &DiskOperation, now: Timestamp) -> Timestamp {
     operation.status.as_ref().and_then(|status| status.started_at.as_ref()).map_or(now, |at| at.0)
+}
+
+/// Returns why the last write for the operation was refused.
+fn write_error<'a>(state: &'a State<'_>, operation: &DiskOperation) -> Option<&'a str> {
+    let uid = operation.metadata.uid.as_deref().unwrap_or_default();
+    state.observed.operation_states.get(uid).and_then(|state| state.error.as_deref())
 }
 
 /// Fails an operation that has waited for longer than a timeout. Adds why the last write for it failed.
@@ -243,8 +271,7 @@ fn limit_wait(
     progress: Progress,
 ) -> Progress {
     let Progress::Wait(mut message) = progress else { return progress };
-    let uid = operation.metadata.uid.as_deref().unwrap_or_default();
-    if let Some(error) = state.observed.operation_states.get(uid).and_then(|state| state.error.as_deref()) {
+    if let Some(error) = write_error(state, operation).filter(|error| !message.contains(error)) {
         message.push_str(&format!(" {error}"));
     }
     match remaining(timeout, started_at(operation, state.now), state.now) {

@@ -12,7 +12,7 @@ use super::{State, claim, temporary};
 use crate::cluster::Claim;
 use crate::devserver::build::size::{self, CpuMemory};
 use crate::devserver::build::{
-    HOST_KEY, MAIN, PRIORITY_CLASS, authorized_keys, container, env, literal, owner_keys, security, volume,
+    HOST_KEY, MAIN, PRIORITY_CLASS, authorized_keys, container, env, literal, operation_keys, security, volume,
 };
 use crate::manifest::{Kind, Object};
 use crate::plan::Write;
@@ -65,7 +65,7 @@ pub(super) fn create_secret(
     }]);
     let secret = Secret {
         metadata,
-        string_data: Some([("authorized_keys".to_owned(), authorized_keys(&owner_keys(owner)))].into()),
+        string_data: Some([("authorized_keys".to_owned(), authorized_keys(&operation_keys(owner, operation)))].into()),
         type_: Some("Opaque".into()),
         ..Secret::default()
     };
@@ -112,7 +112,7 @@ pub(super) fn browse(
         restart_policy: Some("Always".into()),
         security_context: Some(security::pod(Privilege::Restricted)),
         volumes: Some(volume::base_volumes(&secret_name(state, operation), SHARED_MEMORY, home, true)),
-        ..base_spec(temporary::affinity(state, &[claim]))
+        ..base_spec(temporary::affinity(&[claim]))
     };
     Object::new(Kind::Pod, &Pod { metadata, spec: Some(spec), status: None })
 }
@@ -162,7 +162,7 @@ pub(super) fn job(state: &State<'_>, operation: &DiskOperation, command: Vec<Str
         restart_policy: Some("Never".into()),
         security_context: Some(security::root_without_group()),
         volumes: Some(volumes.collect()),
-        ..base_spec(temporary::affinity(state, &claims))
+        ..base_spec(temporary::affinity(&claims))
     };
     Object::new(Kind::Pod, &Pod { metadata, spec: Some(spec), status: None })
 }

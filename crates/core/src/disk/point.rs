@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use odc_api::annotation;
 use odc_api::time::to_api_precision;
-use odc_api::v1alpha1::{Consistency, DiskOperation, MAX_LISTED_POINTS, PointReason, RestorePoint};
+use odc_api::v1alpha1::{Consistency, Disk, DiskOperation, MAX_LISTED_POINTS, PointReason, RestorePoint};
 use serde_json::json;
 
-use super::{ObservedSnapshots, State, patch, temporary};
+use super::{ObservedSnapshots, State, claim, patch, temporary};
 use crate::cluster::{Claim, Snapshot, SnapshotContent};
 use crate::manifest::Kind;
 use crate::plan::{Target, Write};
+
+/// From this number of snapshots in a namespace on, points are taken only at stops and before rollbacks.
+pub(super) const MAX_SNAPSHOTS_BEFORE_STOPS: usize = 450;
 
 /// The snapshots of a namespace, seen from one disk.
 pub(super) struct Points<'a> {
@@ -58,20 +61,19 @@ impl<'a> Points<'a> {
         self.all.iter().any(|snapshot| snapshot.name == name)
     }
 
-    fn of_disk(&self, disk: &str) -> impl Iterator<Item = &'a Snapshot> {
-        let all = self.all.iter().copied();
-        all.filter(move |snapshot| snapshot.disk.as_deref() == Some(disk) && !snapshot.is_temporary)
+    /// Returns the points of any disk of the namespace. Points of a disk that does not exist any more are found by its name.
+    pub(super) fn of_disk(&self, disks: &[&Disk], name: &str) -> Vec<&'a Snapshot> {
+        let disk = disks.iter().find(|disk| disk.metadata.name.as_deref() == Some(name));
+        let is_of_disk = |snapshot: &&Snapshot| match disk {
+            Some(disk) => snapshot.disk_uid.is_some() && snapshot.disk_uid == disk.metadata.uid,
+            None => snapshot.disk.as_deref() == Some(name),
+        };
+        self.all.iter().copied().filter(|snapshot| is_of_disk(snapshot) && !snapshot.is_temporary).collect()
     }
 
-    /// Returns a point of any disk of the namespace.
-    pub(super) fn find_of_disk(&self, disk: &str, name: &str) -> Option<&'a Snapshot> {
-        self.of_disk(disk).find(|snapshot| snapshot.name == name)
-    }
-
-    pub(super) fn newest_verified_of_disk(&self, disk: &str) -> Option<&'a Snapshot> {
-        self.of_disk(disk)
-            .filter(|snapshot| self.is_verified(snapshot))
-            .max_by_key(|snapshot| (snapshot.sequence, &snapshot.name))
+    pub(super) fn newest_verified(&self, points: Vec<&'a Snapshot>) -> Option<&'a Snapshot> {
+        let verified = points.into_iter().filter(|snapshot| self.is_verified(snapshot));
+        verified.max_by_key(|snapshot| (snapshot.sequence, &snapshot.name))
     }
 
     pub(super) fn newest_verified_of_claim(&self, claim_uid: &str) -> Option<&'a Snapshot> {
@@ -127,7 +129,14 @@ pub(super) fn create(state: &State<'_>, points: &Points<'_>, claim: &Claim, new:
         annotation::POINT_REASON: new.reason.as_str(),
         annotation::POINT_CONSISTENCY: new.consistency.as_str(),
     });
-    for (name, value) in [(annotation::OPERATION_UID, new.operation_uid), (annotation::POINT_NOTE, new.note)] {
+    let affinity = claim::affinity(state, claim).to_annotation();
+    let optional = [
+        (annotation::OPERATION_UID, new.operation_uid),
+        (annotation::POINT_NOTE, new.note),
+        (annotation::STORAGE_CLASS, claim.class.as_deref()),
+        (annotation::VOLUME_AFFINITY, affinity.as_deref()),
+    ];
+    for (name, value) in optional {
         if let Some(value) = value {
             annotations[name] = value.into();
         }

@@ -35,6 +35,10 @@ impl Group {
         }
     }
 
+    const fn is_scheduled(self) -> bool {
+        matches!(self, Self::Hourly | Self::Daily | Self::Weekly)
+    }
+
     const fn limit(self, spec: &DiskSpec) -> u32 {
         match self {
             Self::Stops => spec.retention.stops,
@@ -49,7 +53,8 @@ impl Group {
 /// Deletes expired points, and retains the contents of all others.
 pub(super) fn remove_expired(state: &State<'_>, steps: &mut Steps) {
     let Some(points) = &state.points else { return };
-    let expired = expired(points, &state.disk.spec, &pinned(state));
+    let claims = state.observed.claims.iter().map(|claim| claim.uid.as_str()).collect();
+    let expired = expired(points, &state.disk.spec, &pinned(state), &claims);
     for snapshot in &points.own {
         if expired.iter().any(|expired| expired.uid == snapshot.uid) {
             steps.writes.extend(point::delete(state, points, snapshot));
@@ -62,31 +67,46 @@ pub(super) fn remove_expired(state: &State<'_>, steps: &mut Steps) {
 }
 
 /// Returns the points that are no longer needed. In each group the newest verified ones are kept, and those that are newer
-/// than the oldest of them. A failed point is removed when a newer one is verified.
-fn expired<'a>(points: &Points<'a>, spec: &DiskSpec, pinned: &BTreeSet<&str>) -> Vec<&'a Snapshot> {
+/// than the oldest of them. A failed point is removed when a newer one is verified; of failed points on a schedule only the
+/// newest is kept, so that they do not add up.
+fn expired<'a>(
+    points: &Points<'a>,
+    spec: &DiskSpec,
+    pinned: &BTreeSet<&str>,
+    claims: &BTreeSet<&str>,
+) -> Vec<&'a Snapshot> {
     let mut verified_claims = BTreeSet::new();
-    // The newest verified point of each claim. The first one is the newest of the disk.
+    // The newest verified point of the disk, and of each claim that exists.
     let last_copies: BTreeSet<&str> = points
         .own
         .iter()
-        .filter(|snapshot| points.is_verified(snapshot) && verified_claims.insert(snapshot.claim_uid.as_deref()))
+        .filter(|snapshot| points.is_verified(snapshot))
+        .filter(|snapshot| {
+            let claim = snapshot.claim_uid.as_deref().unwrap_or_default();
+            let is_first = verified_claims.is_empty();
+            verified_claims.insert(claim) && (is_first || claims.contains(claim))
+        })
         .map(|snapshot| snapshot.uid.as_str())
         .collect();
     let newest_verified = points.own.iter().position(|snapshot| points.is_verified(snapshot));
     let mut expired = Vec::new();
     for group in Group::ALL {
         let mut verified = 0;
+        let mut failed = 0;
         let limit = group.limit(spec);
         for (position, snapshot) in points.own.iter().copied().enumerate() {
             if Group::new(snapshot.reason) != group {
                 continue;
             }
             let is_surplus = verified >= limit;
-            let is_failed = snapshot.error.is_some() && newest_verified.is_some_and(|newest| newest < position);
+            let has_failed = snapshot.error.is_some() && !points.is_verified(snapshot);
+            let is_repeated = has_failed && failed > 0 && group.is_scheduled();
+            let is_failed = has_failed && newest_verified.is_some_and(|newest| newest < position);
             verified += u32::from(points.is_verified(snapshot));
+            failed += u32::from(has_failed);
             let is_needed = last_copies.contains(snapshot.uid.as_str()) || pinned.contains(snapshot.name.as_str());
             // Without a verified point nothing is removed: an unverified one may still become ready.
-            if (is_surplus || is_failed) && !is_needed && newest_verified.is_some() {
+            if (is_surplus || is_failed || is_repeated) && !is_needed && newest_verified.is_some() {
                 expired.push(snapshot);
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::{Consistency, PointReason};
 
-use super::point::{self, NewPoint};
+use super::point::{self, MAX_SNAPSHOTS_BEFORE_STOPS, NewPoint};
 use super::{State, Steps};
 use crate::cluster::ClaimPhase;
 
@@ -18,6 +18,9 @@ pub(super) fn take_due_points(state: &State<'_>, steps: &mut Steps) {
     let schedule = &state.disk.spec.schedule;
     let (Some(points), Some(claim)) = (&state.points, state.current_claim()) else { return };
     let is_held = state.stored.holder.as_ref().is_some_and(|holder| holder.releasing_since.is_none());
+    if points.count_in_namespace() >= MAX_SNAPSHOTS_BEFORE_STOPS {
+        return;
+    }
     if !is_held || claim.phase != ClaimPhase::Bound || state.writers().next().is_none() {
         return;
     }
@@ -36,7 +39,7 @@ pub(super) fn take_due_points(state: &State<'_>, steps: &mut Steps) {
         if newest.is_none_or(|newest| newest.name != name) && !points.is_name_taken(&name) {
             let consistency = Consistency::CrashConsistent;
             let new = NewPoint { name: &name, reason, consistency, operation_uid: None, note: None, temporary: None };
-            steps.writes.push(point::create(state, points, claim, &new));
+            steps.disk_writes.push(point::create(state, points, claim, &new));
         }
         let left = u64::try_from(start + period - second).unwrap_or(0);
         steps.requeue_after(Duration::from_secs(left.max(1)));

@@ -3,11 +3,14 @@
 
 mod operation_pods;
 mod operation_scenario;
+mod refusal_scenario;
 mod scenario;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::jiff::Timestamp;
+use odc_api::annotation;
 use odc_api::name::DiskName;
 use odc_api::quantity::Quantity;
 use odc_api::time::to_api_precision;
@@ -15,11 +18,10 @@ use odc_api::v1alpha1::{
     Admission, Desired, DevServer, DevServerUser, Disk, DiskAction, DiskArguments, DiskOperation, DiskOperationPhase,
     DiskOperationStatus, Home,
 };
-use odc_api::{annotation, label};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Observed, ObservedSnapshots, OperationState, Plan, reconcile};
-use crate::cluster::{Claim, ClaimPhase, Pod, Snapshot, SnapshotContent, StorageClass, Volume, VolumeAffinity};
+use crate::cluster::{Claim, ClaimPhase, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
 use crate::devserver::fixtures;
 use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
@@ -50,6 +52,10 @@ pub(super) struct Namespace {
     pub(super) operation_states: BTreeMap<String, OperationState>,
     /// The time without activity that agents report. They do not answer without it.
     pub(super) idle_seconds: Option<u64>,
+    /// The kind of which the API server refuses to create objects.
+    pub(super) refused: Option<Kind>,
+    /// Why the last write for a disk was refused.
+    error: Option<String>,
     /// Why the API server refuses to create pods.
     pub(super) pod_error: Option<String>,
     /// The commands of jobs, by uid of the pod.
@@ -58,6 +64,7 @@ pub(super) struct Namespace {
     pub(super) job_error: Option<String>,
     pub(super) owner: DevServerUser,
     control_cas: Vec<String>,
+    pub(super) ready_nodes: Vec<String>,
     /// Whether the storage controllers do nothing.
     pub(super) is_storage_stopped: bool,
     /// Whether no server can be admitted.
@@ -90,11 +97,14 @@ impl Namespace {
             secrets: vec![],
             operation_states: BTreeMap::new(),
             idle_seconds: Some(0),
+            refused: None,
+            error: None,
             pod_error: None,
             jobs: BTreeMap::new(),
             job_error: None,
             owner: DevServerUser::test(),
             control_cas: vec!["ssh-ed25519 ca".into()],
+            ready_nodes: vec![],
             is_storage_stopped: false,
             is_full: false,
             terminating: BTreeSet::new(),
@@ -187,10 +197,10 @@ impl Namespace {
 
     fn fingerprint(&self) -> String {
         let Self { disks, servers, pods, operations, claims, volumes, snapshots, contents, terminating, .. } = self;
-        let Self { secrets, operation_states, .. } = self;
+        let Self { secrets, operation_states, error, .. } = self;
         format!(
             "{disks:?}{servers:?}{pods:?}{operations:?}{claims:?}{volumes:?}{snapshots:?}{contents:?}{terminating:?}\
-             {secrets:?}{operation_states:?}"
+             {secrets:?}{operation_states:?}{error:?}"
         )
     }
 
@@ -206,7 +216,7 @@ impl Namespace {
                 self.data.entry(claim.uid.clone()).or_insert(source.unwrap_or_default());
                 self.volumes.push(Volume {
                     name: uid.clone(),
-                    affinity: VolumeAffinity::default(),
+                    affinity: claim.source_affinity.clone(),
                     csi: None,
                     uid,
                     claim_namespace: Some("dev-ada".into()),
@@ -274,7 +284,7 @@ impl Namespace {
             let status = server.status.get_or_insert_default();
             let holds = holder.as_ref().is_some_and(|holder| holder.uid == uid && holder.releasing_since.is_none());
             match (server.spec.desired, status.admission.is_some(), position) {
-                (Desired::Running, false, None) if holds && !self.is_full => {
+                (Desired::Running, false, None) if holds && claim.is_some() && !self.is_full => {
                     let nodes = vec!["node-1".into()];
                     status.admission = Some(Admission { run: 1, nodes, ..Admission::default() });
                 }
@@ -306,6 +316,7 @@ impl Namespace {
             if self.execute(&disk, plan).is_err() {
                 // The next leader starts from the stored state.
                 self.operation_states.clear();
+                self.error = None;
                 return;
             }
         }
@@ -331,6 +342,8 @@ impl Namespace {
             owner: Some(&self.owner),
             control_cas: &self.control_cas,
             is_namespace_deleting: false,
+            ready_nodes: self.ready_nodes.iter().map(String::as_str).collect(),
+            error: self.error.as_deref(),
         };
         reconcile(disk, &observed, &fixtures::settings(), self.now)
     }
@@ -341,6 +354,7 @@ impl Namespace {
             self.write(&write);
             self.count()?;
         }
+        // Everything after the status may be refused.
         if let Some(stored) = self.disks.iter_mut().find(|stored| stored.metadata.uid == uid)
             && stored.status.as_ref() != Some(&plan.status)
         {
@@ -354,6 +368,14 @@ impl Namespace {
             operation.status = Some(status);
             self.count()?;
         }
+        self.error = None;
+        for write in plan.disk_writes {
+            self.error = self.refuse(&write).or(self.error.take());
+            if self.refuse(&write).is_none() {
+                self.write(&write);
+            }
+            self.count()?;
+        }
         for (uid, write) in plan.operation_writes {
             self.write_for_operation(&uid, &write);
             self.count()?;
@@ -362,6 +384,12 @@ impl Namespace {
             self.answer(&uid, call);
         }
         Ok(())
+    }
+
+    /// Returns why the API server refuses to create an object.
+    pub(super) fn refuse(&self, write: &Write) -> Option<String> {
+        let is_refused = matches!(write, Write::Create(_)) && self.refused == Some(write.kind());
+        is_refused.then(|| format!("Creating {} {} failed: exceeded quota", write.kind().as_str(), write.name()))
     }
 
     fn count(&mut self) -> Result<(), Crash> {
@@ -380,29 +408,12 @@ impl Namespace {
 
     fn create(&mut self, object: &Object) {
         let name = object.name.clone();
-        let text = |value: &Value| value.as_str().map(str::to_owned);
         match object.kind {
             Kind::PersistentVolumeClaim => {
                 assert!(self.claims.iter().all(|claim| claim.name != name), "claim {name} exists");
-                let uid = self.uid("claim-");
-                let source = &object.body["spec"]["dataSource"];
-                self.claims.push(Claim {
-                    namespace: "dev-ada".into(),
-                    name,
-                    phase: ClaimPhase::Pending,
-                    is_deleting: false,
-                    volume: None,
-                    class: None,
-                    shared: false,
-                    uid,
-                    disk_uid: object.label(label::DISK_UID).map(str::to_owned),
-                    operation_uid: object.label(label::OPERATION_UID).map(str::to_owned),
-                    size: object.body["spec"]["resources"]["requests"]["storage"]
-                        .as_str()
-                        .map(|size| size.parse().unwrap()),
-                    capacity: None,
-                    snapshot: (source["kind"] == "VolumeSnapshot").then(|| text(&source["name"]).unwrap()),
-                });
+                let mut claim: PersistentVolumeClaim = serde_json::from_value(object.body.clone()).unwrap();
+                claim.metadata.uid = Some(self.uid("claim-"));
+                self.claims.push(Claim::from_api(&claim));
             }
             Kind::VolumeSnapshot => {
                 let uid = self.uid("snapshot-");
@@ -483,12 +494,16 @@ impl Namespace {
         }
     }
 
-    /// A claim with data may be deleted only if a verified snapshot of it exists, or its owner confirmed it.
+    /// A claim with data may be deleted only if a verified snapshot with the same data exists, or its owner confirmed it.
     fn check_copy_exists(&self, claim_uid: &str) {
-        let copies = self.snapshots.iter().flatten();
-        let has_copy = copies
-            .filter(|snapshot| snapshot.claim_uid.as_deref() == Some(claim_uid))
-            .any(|snapshot| snapshot.is_ready && self.data.get(&snapshot.name) == self.data.get(claim_uid));
+        let Some(data) = self.data.get(claim_uid) else { return };
+        let source =
+            self.claims.iter().find(|claim| claim.uid == claim_uid).and_then(|claim| claim.snapshot.as_deref());
+        let is_related = |snapshot: &&Snapshot| {
+            snapshot.claim_uid.as_deref() == Some(claim_uid) || Some(snapshot.name.as_str()) == source
+        };
+        let mut copies = self.snapshots.iter().flatten().filter(is_related);
+        let has_copy = copies.any(|snapshot| snapshot.is_ready && self.data.get(&snapshot.name) == Some(data));
         assert!(has_copy || self.is_confirmed(), "claim {claim_uid} is deleted without a copy");
     }
 

@@ -23,14 +23,17 @@ pub(super) enum Expansion {
     Impossible(Reason, String),
 }
 
-/// Checks that the disk does not exceed the user's limit. Counted are the current claims of disks, and claims without a
-/// disk. The other claims of disks, from rollbacks and operations, are not charged.
+/// Checks that the disk does not exceed the user's limit. Counted are the current claims of disks, and claims whose disk
+/// does not exist. The other claims of disks, from rollbacks and operations, are not charged.
 pub(super) fn check_quota(state: &State<'_>) -> Result<(), (Reason, String)> {
     let Some(limit) = state.observed.owner.and_then(|owner| owner.spec.quota.storage) else { return Ok(()) };
     let others = state.observed.disks.iter().filter(|disk| disk.metadata.uid.as_deref() != Some(state.uid));
     let current: BTreeSet<&str> =
         others.filter_map(|disk| Some(disk.status.as_ref()?.claim.as_ref()?.as_str())).collect();
-    let is_charged = |claim: &Claim| claim.disk_uid.is_none() || current.contains(claim.name.as_str());
+    let existing: BTreeSet<&str> =
+        state.observed.disks.iter().filter_map(|disk| disk.metadata.uid.as_deref()).chain([state.uid]).collect();
+    let has_disk = |claim: &Claim| claim.disk_uid.as_deref().is_some_and(|uid| existing.contains(uid));
+    let is_charged = |claim: &Claim| !has_disk(claim) || current.contains(claim.name.as_str());
     let charged = state.observed.claims.iter().filter(|claim| is_charged(claim));
     let sizes = charged.filter_map(|claim| claim.size);
     let used = sizes.fold(Quantity::bytes(0), |sum, size| sum.checked_add(size).unwrap_or(limit));
@@ -39,8 +42,8 @@ pub(super) fn check_quota(state: &State<'_>) -> Result<(), (Reason, String)> {
         return Ok(());
     }
     let message = format!(
-        "Disk {} of {size} exceeds your limit on storage: {used} of {limit} are used. Delete a disk with \
-         odc.dev/confirm-delete, or ask an administrator for more.",
+        "Disk {} of {size} exceeds your limit on storage: {used} of {limit} are used. Run `devctl disk \
+         delete NAME --purge` to free some, or ask an administrator for more.",
         state.name
     );
     Err((Reason::QuotaExceeded, message))
@@ -53,7 +56,7 @@ pub(super) fn expand(state: &State<'_>, steps: &mut Steps) {
         "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
         "spec": {"resources": {"requests": {"storage": state.disk.spec.size}}},
     });
-    steps.writes.push(Write::Apply(patch(Kind::PersistentVolumeClaim, Some(&claim.namespace), &claim.name, body)));
+    steps.disk_writes.push(Write::Apply(patch(Kind::PersistentVolumeClaim, Some(&claim.namespace), &claim.name, body)));
 }
 
 /// Returns the claim and its expansion, or `None` if there is no bound claim.

@@ -1,5 +1,6 @@
 //! Phase and conditions of a disk.
 
+use odc_api::label;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::{self, Reason, Status, Type};
 use odc_api::v1alpha1::{DiskPhase, DiskStatus};
@@ -9,6 +10,7 @@ use super::size::Expansion;
 use super::{State, deletion, size};
 use crate::cluster::ClaimPhase;
 use crate::devserver::active_admission;
+use crate::manifest::Kind;
 
 struct Report {
     status: Status,
@@ -23,7 +25,7 @@ impl Report {
 }
 
 /// Adds what is derived from the observed objects to a status.
-pub(super) fn complete(state: &State<'_>, mut status: DiskStatus) -> DiskStatus {
+pub(super) fn complete(state: &State<'_>, mut status: DiskStatus, point_failure: Option<String>) -> DiskStatus {
     let ready = ready(state);
     let in_use = in_use(state, &status);
     status.phase = Some(phase(state, &status, &ready));
@@ -35,7 +37,8 @@ pub(super) fn complete(state: &State<'_>, mut status: DiskStatus) -> DiskStatus 
     if let Some(points) = &state.points {
         status.points = points.describe();
     }
-    let reports = [(Type::Ready, ready), (Type::InUse, in_use), (Type::PointsAvailable, points_available(state))];
+    let reports =
+        [(Type::Ready, ready), (Type::InUse, in_use), (Type::PointsAvailable, points_available(state, point_failure))];
     let resized = resized(state).map(|report| (Type::Resized, report));
     for (kind, report) in reports.into_iter().chain(resized) {
         let Report { status: is_true, reason, message } = report;
@@ -69,6 +72,9 @@ fn ready(state: &State<'_>) -> Report {
     }
     match &state.claim {
         ClaimState::NotCreated => match claim::resolve_source(state) {
+            Ok(_) if state.observed.error.is_some() => {
+                unready(Reason::Provisioning, state.observed.error.unwrap_or_default().to_owned())
+            }
             Ok(_) => Report::new(true, Reason::NotProvisioned, "The claim is created when a server uses the disk."),
             Err((reason, message)) => unready(reason, message),
         },
@@ -80,11 +86,19 @@ fn ready(state: &State<'_>) -> Report {
         ),
         ClaimState::Ambiguous(names) => unready(
             Reason::ClaimAmbiguous,
-            format!("Several claims belong to the disk: {}. Set status.claim to one of them.", names.join(", ")),
+            format!(
+                "Several claims belong to the disk: {}. Ask an administrator to set status.claim to one of them.",
+                names.join(", ")
+            ),
         ),
         ClaimState::Foreign(name) => unready(
             Reason::NameConflict,
-            format!("Claim {name} exists and does not belong to this disk. Delete it, or create another disk."),
+            format!(
+                "Claim {name} exists and does not belong to this disk. If it has the data of the disk, ask an \
+                 administrator to set its label {} to {}; else create another disk.",
+                label::DISK_UID,
+                state.uid
+            ),
         ),
         ClaimState::Found(claim) if claim.is_deleting => {
             unready(Reason::DiskUnavailable, format!("Claim {} is being deleted.", claim.name))
@@ -100,15 +114,25 @@ fn ready(state: &State<'_>) -> Report {
             ClaimPhase::Bound => {
                 unready(Reason::Provisioning, "Waiting until the volume is protected from deletion.".into())
             }
-            ClaimPhase::Pending => {
-                let class = claim::storage_class(state, claim.class.as_deref());
-                if class.is_some_and(|class| class.waits_for_consumer) {
+            ClaimPhase::Pending => match (claim::storage_class(state, claim.class.as_deref()), &claim.class) {
+                (Some(class), _) if class.waits_for_consumer => {
                     let message = "The claim is bound when the server is scheduled.";
                     Report::new(true, Reason::WaitingForFirstConsumer, message)
-                } else {
-                    unready(Reason::Provisioning, format!("Waiting for claim {} to be bound to a volume.", claim.name))
                 }
-            }
+                (Some(_), _) => {
+                    let message = format!("Waiting for claim {} to be bound to a volume.", claim.name);
+                    unready(Reason::Provisioning, message)
+                }
+                (None, Some(class)) => {
+                    let message = format!("StorageClass {class} not found. Ask an administrator to create it.");
+                    unready(Reason::Provisioning, message)
+                }
+                (None, None) => {
+                    let message = "The cluster has no default StorageClass. Ask an administrator to set one, or \
+                                       create a disk with spec.storageClass.";
+                    unready(Reason::Provisioning, message.into())
+                }
+            },
         },
     }
 }
@@ -156,18 +180,33 @@ fn in_use(state: &State<'_>, status: &DiskStatus) -> Report {
     }
 }
 
-fn points_available(state: &State<'_>) -> Report {
+/// A failure is reported until a later point is verified.
+fn points_available(state: &State<'_>, failure: Option<String>) -> Report {
     let Some(points) = &state.points else {
         let message =
             "The cluster has no VolumeSnapshot API. Ask an administrator to install a CSI driver with snapshots.";
         return Report::new(false, Reason::SnapshotsUnsupported, message);
     };
+    let refused = state.observed.error.filter(|error| error.contains(Kind::VolumeSnapshot.as_str()));
+    let last_failure = || {
+        let stored = condition::find(&state.stored.conditions, Type::PointsAvailable)?;
+        let newest = points.own.iter().find(|snapshot| points.is_verified(snapshot)).and_then(|newest| newest.taken_at);
+        let is_newer = newest.is_none_or(|newest| newest < stored.last_transition_time.0);
+        (stored.reason == Reason::SnapshotFailed && is_newer).then(|| stored.message.to_string())
+    };
     match points.own.first() {
+        _ if failure.is_some() || refused.is_some() => {
+            let message = failure.or_else(|| refused.map(str::to_owned)).unwrap_or_default();
+            Report::new(false, Reason::SnapshotFailed, message)
+        }
         Some(newest) if newest.error.is_some() && !points.is_verified(newest) => {
             let error = newest.error.as_deref().unwrap_or_default();
             Report::new(false, Reason::SnapshotFailed, format!("Restore point {} failed: {error}", newest.name))
         }
-        _ => Report::new(true, Reason::Available, "Restore points can be taken."),
+        _ => match last_failure() {
+            Some(message) => Report::new(false, Reason::SnapshotFailed, message),
+            None => Report::new(true, Reason::Available, "Restore points can be taken."),
+        },
     }
 }
 
@@ -179,7 +218,12 @@ fn resized(state: &State<'_>) -> Option<Report> {
         Expansion::Needed | Expansion::Waiting => Report::new(
             false,
             Reason::Resizing,
-            format!("Waiting until the volume has {size}. Some drivers expand it only while a server uses the disk."),
+            match state.observed.error.filter(|error| error.contains(Kind::PersistentVolumeClaim.as_str())) {
+                Some(error) => error.to_owned(),
+                None => format!(
+                    "Waiting until the volume has {size}. Some drivers expand it only while a server uses the disk."
+                ),
+            },
         ),
         Expansion::Impossible(reason, message) => Report::new(false, reason, message),
     })

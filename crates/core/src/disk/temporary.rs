@@ -84,7 +84,7 @@ pub(super) fn create_claim(
     snapshot: &Snapshot,
 ) -> Progress {
     let size = snapshot.restore_size.map_or(state.disk.spec.size, |size| size.max(state.disk.spec.size));
-    let source = DataSource::Snapshot(&snapshot.name);
+    let source = DataSource::Snapshot(snapshot);
     let object = claim::object_with(state, metadata(state, operation, name), size, Some(source));
     steps.operation_writes.push((uid(operation).to_owned(), Write::Create(object)));
     Progress::Wait(format!("Creating claim {name} from restore point {}.", snapshot.name))
@@ -107,12 +107,11 @@ fn waits_for_consumer(state: &State<'_>, claim: &Claim) -> bool {
     claim::storage_class(state, claim.class.as_deref()).is_some_and(|class| class.waits_for_consumer)
 }
 
-/// Returns the affinity of a pod whose claims are not bound yet: the nodes that can use the volume of the disk can use its
-/// snapshots. A bound claim needs none, because the kube-scheduler applies the affinity of its volume.
-pub(super) fn affinity(state: &State<'_>, claims: &[&Claim]) -> Option<Affinity> {
-    claims.iter().find(|claim| claim.phase != ClaimPhase::Bound)?;
-    let volume = state.current_claim().and_then(|claim| claim::volume(state, claim))?;
-    let nodes = volume.affinity.node_selector()?;
+/// Returns the affinity of a pod whose claims are not bound yet, so that their volumes are created where their restore
+/// points are. A bound claim needs none, because the kube-scheduler applies the affinity of its volume.
+pub(super) fn affinity(claims: &[&Claim]) -> Option<Affinity> {
+    let mut unbound = claims.iter().filter(|claim| claim.phase != ClaimPhase::Bound);
+    let nodes = unbound.find_map(|claim| claim.source_affinity.node_selector())?;
     Some(Affinity {
         node_affinity: Some(NodeAffinity {
             required_during_scheduling_ignored_during_execution: Some(nodes),

@@ -1,11 +1,14 @@
 use k8s_openapi::jiff::SignedDuration;
+use odc_api::annotation;
+use odc_api::text::Text;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::{self, Reason, Type};
-use odc_api::v1alpha1::{Desired, DiskAction, DiskOperation, DiskOperationPhase, DiskSource, PointReason};
+use odc_api::v1alpha1::{Desired, DiskAction, DiskHolder, DiskOperation, DiskOperationPhase, DiskSource, PointReason};
 use serde_json::Value;
 
 use super::simulation::Namespace;
 use super::*;
+use crate::cluster::VolumeAffinity;
 
 /// Returns a namespace in which the disk was used once, with one point.
 fn used() -> Namespace {
@@ -22,7 +25,8 @@ fn at(text: &str) -> Timestamp {
 }
 
 fn created(plan: &Plan, kind: Kind) -> Vec<&Value> {
-    let bodies = plan.writes.iter().filter_map(|write| match write {
+    let all = plan.writes.iter().chain(&plan.disk_writes).chain(plan.operation_writes.iter().map(|(_, write)| write));
+    let bodies = all.filter_map(|write| match write {
         Write::Create(object) if object.kind == kind => Some(&object.body),
         _ => None,
     });
@@ -53,6 +57,64 @@ fn claim_has_the_uid_of_the_disk_and_no_owner() {
     assert_eq!(claim["spec"]["resources"]["requests"]["storage"], "50Gi");
     // No data exists without the finalizer.
     assert!(matches!(&plan.writes[0], Write::Apply(object) if object.kind == Kind::Disk));
+}
+
+#[test]
+fn disk_without_a_storage_class_says_what_is_missing() {
+    let mut namespace = Namespace::new();
+    namespace.is_storage_stopped = true;
+    namespace.add_server("box");
+    namespace.settle();
+    namespace.class.is_default = false;
+    let (reason, message) = ready(&namespace.plan(&namespace.disk().clone()));
+    assert_eq!(reason, Reason::Provisioning);
+    assert!(message.starts_with("The cluster has no default StorageClass."), "{message}");
+    namespace.claims[0].class = Some("fast".into());
+    let (_, message) = ready(&namespace.plan(&namespace.disk().clone()));
+    assert!(message.starts_with("StorageClass fast not found."), "{message}");
+}
+
+#[test]
+fn copies_of_a_point_are_created_where_its_volume_was() {
+    let mut namespace = Namespace::new();
+    namespace.add_server("box");
+    namespace.settle();
+    let nodes = r#"{"nodeSelectorTerms":[{"matchExpressions":[{"key":"pool","operator":"In","values":["n1"]}]}]}"#;
+    namespace.volumes[0].affinity = VolumeAffinity::from_annotation(nodes);
+    namespace.set_desired("box", Desired::Hibernated);
+    namespace.settle();
+    let disk = namespace.disk().clone();
+    let status = disk.status.as_ref().unwrap();
+    assert_eq!(status.location.as_ref().map(Text::as_str), Some("pool=n1"));
+    let point = status.points[0].name.clone();
+    let affinity = |plan: &Plan| {
+        let claims = created(plan, Kind::PersistentVolumeClaim);
+        let [claim] = claims.as_slice() else { panic!("{:?}", plan.writes) };
+        claim["metadata"]["annotations"][annotation::VOLUME_AFFINITY].as_str().map(VolumeAffinity::from_annotation)
+    };
+    let expected = Some(VolumeAffinity::from_annotation(nodes));
+
+    let mut copy = Disk::test();
+    copy.metadata.name = Some("copy".into());
+    copy.metadata.uid = Some("uid-copy".into());
+    copy.spec.source = Some(DiskSource::Point { disk: "disk-home".parse().unwrap(), point: point.clone() });
+    let holder = DiskHolder {
+        server: "box".parse().unwrap(),
+        uid: "u".into(),
+        since: to_api_precision(namespace.now),
+        used: false,
+        releasing_since: None,
+    };
+    copy.status = Some(DiskStatus { holder: Some(holder), ..DiskStatus::default() });
+    assert_eq!(affinity(&namespace.plan(&copy)), expected);
+
+    // The volume is lost; only the point knows where it was.
+    namespace.claims.clear();
+    namespace.volumes.clear();
+    namespace.add_operation("op1", DiskAction::Rollback, Some(point.as_str()), None);
+    namespace.run_operator();
+    let plan = namespace.plan(&namespace.disk().clone());
+    assert_eq!(affinity(&plan), expected);
 }
 
 #[test]
@@ -193,7 +255,7 @@ fn namespace_deletion_keeps_the_data() {
     let namespace = used();
     let mut disk = namespace.disk().clone();
     disk.metadata.deletion_timestamp = Some(to_api_precision(namespace.now));
-    disk.metadata.annotations = Some([(odc_api::annotation::CONFIRM_DELETE.to_owned(), "disk-home".to_owned())].into());
+    disk.metadata.annotations = Some([(annotation::CONFIRM_DELETE.to_owned(), "disk-home".to_owned())].into());
     let observed =
         Observed { is_namespace_deleting: true, claims: namespace.claims.iter().collect(), ..Observed::default() };
     let plan = reconcile(&disk, &observed, &crate::devserver::fixtures::settings(), namespace.now);
@@ -242,13 +304,13 @@ fn disk_is_expanded_unless_class_or_limit_forbid_it() {
     disk.spec.size = "60Gi".parse().unwrap();
     namespace.owner.spec.quota.storage = Some("55Gi".parse().unwrap());
     let limited = namespace.plan(&disk);
-    assert_eq!((resized(&limited).0, limited.writes.len()), (Reason::QuotaExceeded, 0));
+    assert_eq!((resized(&limited).0, limited.disk_writes.len()), (Reason::QuotaExceeded, 0));
     namespace.owner.spec.quota.storage = None;
     let plan = namespace.plan(&disk);
-    assert_eq!((resized(&plan).0, plan.writes.len()), (Reason::Resizing, 1));
+    assert_eq!((resized(&plan).0, plan.disk_writes.len()), (Reason::Resizing, 1));
     namespace.class.allows_expansion = false;
     let plan = namespace.plan(&disk);
-    assert_eq!(plan.writes, []);
+    assert_eq!(plan.disk_writes, []);
     let message = "StorageClass standard does not allow expansion. Clone the disk to a larger one.";
     assert_eq!(resized(&plan), (Reason::ExpansionUnsupported, message.to_owned()));
     // The claim requests the size, and the driver has not expanded the volume yet.

@@ -170,7 +170,10 @@ pub struct Request {
     /// The label whose value all nodes of a gang must share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// The node affinity of each volume; a node must match all of them.
+    /// The node affinity of the home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home_affinity: Option<VolumeAffinity>,
+    /// The node affinity of the other volumes; a node must match all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_affinity: Vec<VolumeAffinity>,
 }

@@ -59,17 +59,18 @@ impl Explainer<'_> {
 fn explain(state: &ClusterState, entry: &Entry, reason: &PendingReason) -> Explanation {
     let Some(class) = state.request_class(entry) else { return not_queued() };
     let context = MessageContext { request: &entry.server.request, class, state, entry };
-    match reason {
+    let explanation = match reason {
         PendingReason::Unsatisfiable => context.unsatisfiable(),
         PendingReason::NodesRejected => context.nodes_rejected(),
         PendingReason::Priority => context.reserved_for_others(),
         PendingReason::ConflictsWithReservation => context.conflicts_with_reservation(),
         PendingReason::Resources | PendingReason::ExcludedThisCycle => context.insufficient_capacity(),
-        PendingReason::Quota(violation) => quota_exceeded(state, violation),
+        PendingReason::Quota(violation) => return quota_exceeded(state, violation),
         PendingReason::BeginTime { confirmed } => {
-            Explanation { reason: Reason::Booked, message: booking(*confirmed).to_owned() }
+            return Explanation { reason: Reason::Booked, message: booking(*confirmed).to_owned() };
         }
-    }
+    };
+    Explanation { message: explanation.message + &context.home_location(), ..explanation }
 }
 
 /// Returns the message of a server that waits for the start time of its booking.
@@ -287,7 +288,7 @@ impl MessageContext<'_> {
 
     /// Returns the first constraint that no node matches.
     fn no_match_cause(&self) -> String {
-        let Request { selector, volume_affinity, .. } = self.request;
+        let selector = &self.request.selector;
         let labelled = || self.state.nodes().filter(|node| node_match::has_labels(&node.labels, selector));
         let mut selected = labelled().filter(|node| node_match::is_selected(&node.labels, selector)).peekable();
         if self.state.nodes().next().is_none() {
@@ -303,10 +304,23 @@ impl MessageContext<'_> {
             format!(
                 "All matching nodes are on-request nodes. Request the label {labels} in scheduling.nodeLabels to use them."
             )
-        } else if selected.any(|node| volume_affinity.iter().all(|affinity| affinity.matches(&node.labels))) {
+        } else if selected.any(|node| node_match::matches_volumes(self.request, &node.labels)) {
             "All matching nodes have a taint that the flavor does not tolerate.".to_owned()
         } else {
             "No matching node satisfies the node affinity of all volumes.".to_owned()
+        }
+    }
+
+    /// ` The home is on node n1.`, if its volume restricts the nodes.
+    fn home_location(&self) -> String {
+        let Some(affinity) = &self.request.home_affinity else { return String::new() };
+        let (usable, others): (Vec<_>, Vec<_>) = self.state.nodes().partition(|node| affinity.matches(&node.labels));
+        match (usable.as_slice(), others.is_empty()) {
+            ([node], false) => format!(" The home is on node {}.", node.name),
+            (_, false) => {
+                affinity.describe().map_or_else(String::new, |nodes| format!(" The home is on nodes with {nodes}."))
+            }
+            (_, true) => String::new(),
         }
     }
 

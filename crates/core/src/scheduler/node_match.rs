@@ -17,7 +17,12 @@ const TRANSIENT_PREFIXES: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovide
 pub(crate) fn matches(request: &Request, labels: &BTreeMap<String, String>, taints: &[Taint]) -> bool {
     is_selected(labels, &request.selector)
         && tolerates_permanent(taints, &request.tolerations)
-        && request.volume_affinity.iter().all(|affinity| affinity.matches(labels))
+        && matches_volumes(request, labels)
+}
+
+/// Reports whether a node can use all volumes.
+pub(super) fn matches_volumes(request: &Request, labels: &BTreeMap<String, String>) -> bool {
+    request.home_affinity.iter().chain(&request.volume_affinity).all(|affinity| affinity.matches(labels))
 }
 
 /// Reports whether a node has the selected labels, and no on-request label that is not selected.

@@ -145,6 +145,10 @@ impl NamespaceIndex {
         }
     }
 
+    pub fn namespaces(&self) -> Vec<String> {
+        self.0.lock().keys().cloned().collect()
+    }
+
     pub fn names(&self, namespace: &str) -> Vec<String> {
         self.0.lock().get(namespace).into_iter().flatten().cloned().collect()
     }

@@ -28,6 +28,7 @@ struct MountedClaim {
     waits_for_consumer: bool,
     used_by: Option<VolumeUser>,
     volume: Option<Arc<cluster::Volume>>,
+    is_home: bool,
 }
 
 impl ValidationInputs {
@@ -74,9 +75,16 @@ impl ValidationInputs {
         self.team.as_deref()
     }
 
-    /// Returns the node affinity of each volume.
+    /// Returns the node affinity of the home.
+    pub fn home_affinity(&self) -> Option<cluster::VolumeAffinity> {
+        let home = self.claims.iter().find(|claim| claim.is_home)?;
+        home.affinity().cloned()
+    }
+
+    /// Returns the node affinity of the other volumes.
     pub fn volume_affinity(&self) -> Vec<cluster::VolumeAffinity> {
-        self.volumes().map(|volume| volume.affinity.clone()).collect()
+        let others = self.claims.iter().filter(|claim| !claim.is_home);
+        others.filter_map(MountedClaim::affinity).cloned().collect()
     }
 
     /// Returns the volumes that must be attached to the server's node. Shared volumes are left out: they may be
@@ -84,10 +92,6 @@ impl ValidationInputs {
     pub fn attachments(&self) -> impl Iterator<Item = &cluster::CsiVolume> {
         let exclusive = self.claims.iter().filter(|claim| claim.claim.as_ref().is_some_and(|claim| !claim.shared));
         exclusive.filter_map(|claim| claim.volume.as_ref()?.csi.as_ref())
-    }
-
-    fn volumes(&self) -> impl Iterator<Item = &cluster::Volume> {
-        self.claims.iter().filter_map(|claim| claim.volume.as_deref())
     }
 }
 
@@ -118,12 +122,21 @@ impl MountedClaim {
         let volume = claim.as_ref().and_then(|claim| claim.volume.as_ref());
         let shared = claim.as_ref().is_some_and(|claim| claim.shared);
         Self {
+            is_home: validate::home_claim(server, disk) == Some(name.as_str()),
             used_by: if shared { None } else { claim_user(cluster, server, disk, &name) },
             waits_for_consumer: class.is_some_and(|class| class.waits_for_consumer),
             volume: volume.and_then(|volume| cluster.volumes.get("", volume)),
             name,
             claim,
         }
+    }
+
+    /// Returns which nodes can use the volume of the claim, if not all can. A claim that is bound when its first pod is
+    /// scheduled has no volume yet, but must be created where its source is.
+    fn affinity(&self) -> Option<&cluster::VolumeAffinity> {
+        let bound = self.volume.as_ref().map(|volume| &volume.affinity);
+        let affinity = bound.or_else(|| self.claim.as_ref().map(|claim| &claim.source_affinity))?;
+        (!affinity.matches_all_nodes()).then_some(affinity)
     }
 }
 

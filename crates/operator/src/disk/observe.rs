@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation};
-use odc_core::cluster::{Claim, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
+use odc_core::cluster::{Claim, Node, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
 use odc_core::devserver::SecretState;
 use odc_core::disk::{Observed, ObservedSnapshots, OperationState};
 
@@ -27,6 +27,8 @@ pub struct ObservedDisk {
     owner: Option<Arc<DevServerUser>>,
     control_ca: Option<Arc<ControlCa>>,
     is_namespace_deleting: bool,
+    nodes: Vec<Arc<Node>>,
+    error: Option<String>,
 }
 
 impl ObservedDisk {
@@ -60,6 +62,8 @@ impl ObservedDisk {
             owner: cluster.owner(namespace),
             control_ca: ctx.control_ca.borrow().ready(),
             is_namespace_deleting: cluster.namespaces.get("", namespace).is_some_and(|found| found.is_deleting),
+            nodes: cluster.nodes.all(),
+            error: ctx.soft_states.object_error(disk.metadata.uid.as_deref().unwrap_or_default()),
         }
     }
 
@@ -85,6 +89,8 @@ impl ObservedDisk {
             owner: self.owner.as_deref(),
             control_cas: self.control_ca.as_ref().map_or(&[], |ca| &ca.trusted_keys),
             is_namespace_deleting: self.is_namespace_deleting,
+            ready_nodes: self.nodes.iter().filter(|node| node.is_ready()).map(|node| node.name.as_str()).collect(),
+            error: self.error.as_deref(),
         }
     }
 }

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use odc_api::v1alpha1::DiskOperation;
+use kube::Api;
+use odc_api::v1alpha1::{Disk, DiskOperation};
 use odc_core::disk::{expired_operations, fail_without_disk};
 use odc_core::plan::Write;
 
 use crate::apply::apply;
 use crate::context::Context;
+use crate::dynamic_api::with_timeout;
 use crate::error::Error;
 use crate::error_policy::run_rate_limited;
 use crate::status_writer::{FieldManager, write_status};
@@ -53,7 +55,13 @@ async fn reconcile_namespace(ctx: &Context, namespace: &str, operations: &[Arc<D
         if ctx.cluster.disk(namespace, operation.spec.disk.as_str()).is_some() {
             continue;
         }
-        if let Some(status) = fail_without_disk(operation, now) {
+        let Some(status) = fail_without_disk(operation, now) else { continue };
+        // The watches are independent: the disk may have been created before the operation.
+        let disks: Api<Disk> = Api::namespaced(ctx.client.clone(), namespace);
+        let name = operation.spec.disk.as_str();
+        let stored = with_timeout(disks.get_opt(name)).await;
+        let failed = |source| Error::Read { kind: "Disk", name: name.to_owned(), source: Box::new(source) };
+        if stored.map_err(failed)?.is_none() {
             let status = serde_json::to_value(status).unwrap_or_default();
             write_status(ctx, &**operation, status, FieldManager::Operator).await?;
         }
@@ -78,12 +86,20 @@ mod tests {
             "metadata": {"name": "op", "namespace": "dev-ada", "uid": "u1", "resourceVersion": "7"},
             "spec": {"disk": "home", "action": "Snapshot"}});
         let stored: DiskOperation = serde_json::from_value(operation.clone()).unwrap();
-        let cluster = fake::api_server(move |_| (200, operation.clone()));
+        let missing = json!({"kind": "Status", "code": 404, "reason": "NotFound", "status": "Failure", "message": ""});
+        let is_status = |request: &fake::RecordedRequest| request.path.ends_with("/status");
+        let cluster =
+            fake::api_server(
+                move |request| {
+                    if is_status(request) { (200, operation.clone()) } else { (404, missing.clone()) }
+                },
+            );
         let ctx = fake::context(cluster.client.clone());
         ctx.cluster.disk_operations.insert_listed(("dev-ada".into(), "op".into()), stored, 7);
         reconcile_all(&ctx).await.unwrap();
         let requests = cluster.requests();
-        let [status] = requests.as_slice() else { panic!("{requests:?}") };
+        let [read, status] = requests.as_slice() else { panic!("{requests:?}") };
+        assert_eq!(read.path, "/apis/odc.dev/v1alpha1/namespaces/dev-ada/disks/home");
         assert_eq!(status.path, "/apis/odc.dev/v1alpha1/namespaces/dev-ada/diskoperations/op/status");
         assert_eq!(status.body["status"]["phase"], "Failed");
         assert_eq!(status.body["status"]["conditions"][0]["reason"], "DiskNotFound");

@@ -243,6 +243,7 @@ fn request(valid: &Valid<'_>, inputs: &ValidationInputs, limits: &VolumeLimits) 
         selector,
         tolerations,
         topology: valid.flavor.gang_topology_key.clone(),
+        home_affinity: inputs.home_affinity(),
         volume_affinity: inputs.volume_affinity(),
     }
 }

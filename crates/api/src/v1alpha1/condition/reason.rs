@@ -102,6 +102,8 @@ string_enum! {
         PointUnavailable,
         /// The number of restore points in the namespace is too high for another one on demand.
         TooManyPoints,
+        /// The disk was rolled back too often in 24 hours.
+        TooManyRollbacks,
         /// The namespace has the maximum number of running Browse operations.
         TooManyBrowseOperations,
         /// The pod of the operation failed or was deleted.

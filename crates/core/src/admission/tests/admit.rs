@@ -133,4 +133,21 @@ fn volume_affinity_restricts_nodes() {
         &["pending s #1 Unsatisfiable: Requires 1 nvidia.com/gpu on one node. No matching node satisfies the node \
            affinity of all volumes."],
     );
+    let home_in = |zone: &str, labels: [(&str, &str); 2]| {
+        let nodes = labels.map(|(name, zone)| labelled(gpu_node(name, 1), "zone", zone));
+        let home = reach(zone);
+        let at_home = move |mut server: Server| {
+            server.request.home_affinity = Some(home.clone());
+            server
+        };
+        Cluster::new(nodes).server("first", at_home.clone()).server("s", at_home)
+    };
+    check(
+        home_in("b", [("n1", "a"), ("n2", "b")]),
+        &[
+            "admit first on n2",
+            "pending s #1 InsufficientCapacity: Insufficient nvidia.com/gpu: requires 1 on one node; none free. The home \
+             is on node n2.",
+        ],
+    );
 }

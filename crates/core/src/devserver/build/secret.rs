@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 use odc_api::ssh_key::PublicKey;
-use odc_api::v1alpha1::{DevServer, DevServerUser};
+use odc_api::v1alpha1::{DevServer, DevServerUser, DiskOperation};
 
 use super::{gang_discovery, metadata, secret_name};
 use crate::devserver::validate::Valid;
@@ -91,9 +91,9 @@ pub fn allowed_keys(owner: &DevServerUser, guests: &[&DevServerUser], server: &D
     unique_lines(owner.spec.keys.iter().chain(&server.spec.access.keys).chain(guests))
 }
 
-/// Returns the keys of a user, at most [`MAX_KEYS`].
-pub(crate) fn owner_keys(owner: &DevServerUser) -> Vec<String> {
-    unique_lines(owner.spec.keys.iter())
+/// Returns the keys of a user and of an operation on a disk, at most [`MAX_KEYS`].
+pub(crate) fn operation_keys(owner: &DevServerUser, operation: &DiskOperation) -> Vec<String> {
+    unique_lines(owner.spec.keys.iter().chain(operation.spec.keys()))
 }
 
 fn unique_lines<'a>(keys: impl Iterator<Item = &'a PublicKey>) -> Vec<String> {

@@ -14,7 +14,7 @@ use super::{Progress, READY_TIMEOUT, creation_order, is_finished, limit_wait, st
 use crate::activity::{self, DetectionPolicy, Verdict};
 use crate::cluster::{Claim, OperationPod, Pod};
 use crate::devserver::agent_requests::{AgentCall, AgentConfig, AgentRequest, AgentState, retry_delay};
-use crate::devserver::build::owner_keys;
+use crate::devserver::build::operation_keys;
 use crate::plan::Write;
 use crate::time::{add, elapsed, remaining, until};
 
@@ -185,7 +185,7 @@ fn due_config(
     agent: Option<&AgentState>,
 ) -> Option<AgentConfig> {
     // Without the owner, the agent keeps its keys.
-    let keys = owner_keys(state.observed.owner?);
+    let keys = operation_keys(state.observed.owner?, operation);
     let config = AgentConfig {
         restarts: details.containers.iter().map(|container| container.restarts).sum(),
         access: Access { keys, user_cas: vec![], control_cas: state.observed.control_cas.to_vec() },

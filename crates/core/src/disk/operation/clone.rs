@@ -6,15 +6,15 @@ use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationResult, DiskSource, Di
 
 use super::super::{State, Steps};
 use super::Progress;
-use super::point_argument::{find_point, take_point};
+use super::point_argument::{take_point, wait_for_point};
 use crate::manifest::{Kind, Object};
 use crate::plan::Write;
 
 /// Creates a disk whose source is a verified point of this disk.
-pub(super) fn clone(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Progress {
+pub(super) fn clone(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Result<Progress, Progress> {
     let uid = operation.metadata.uid.as_deref().unwrap_or_default();
     let Some(name) = operation.spec.new_name() else {
-        return Progress::Failed(Reason::Invalid, "The action Clone requires arguments.name.".into());
+        return Err(Progress::Failed(Reason::Invalid, "The action Clone requires arguments.name.".into()));
     };
     let created_for = |disk: &Disk| {
         let annotations = disk.metadata.annotations.as_ref();
@@ -27,24 +27,20 @@ pub(super) fn clone(state: &State<'_>, steps: &mut Steps, operation: &DiskOperat
                 Some(DiskSource::Point { point, .. }) => Some(point.clone()),
                 Some(DiskSource::Disk(_) | DiskSource::Claim(_)) | None => None,
             };
-            return Progress::done(DiskOperationResult { disk: Some(name.clone()), point, ..Default::default() });
+            return Ok(Progress::done(DiskOperationResult { disk: Some(name.clone()), point, ..Default::default() }));
         }
         Some(_) => {
             let message = format!("Disk {name} already exists. Choose another name.");
-            return Progress::Failed(Reason::NameConflict, message);
+            return Err(Progress::Failed(Reason::NameConflict, message));
         }
         None => {}
     }
-    let found = match operation.spec.point() {
-        Some(point) => find_point(state, point.as_str()),
-        None => take_point(state, steps, operation, PointReason::OnDemand),
-    };
-    let snapshot = match found {
-        Ok(snapshot) => snapshot,
-        Err(progress) => return progress,
+    let snapshot = match operation.spec.point() {
+        Some(point) => wait_for_point(state, point.as_str())?,
+        None => take_point(state, steps, operation, PointReason::OnDemand)?,
     };
     let (Ok(disk), Ok(point)) = (state.name.parse(), snapshot.name.parse()) else {
-        return Progress::Failed(Reason::Invalid, format!("Disk {} has an invalid name.", state.name));
+        return Err(Progress::Failed(Reason::Invalid, format!("Disk {} has an invalid name.", state.name)));
     };
     let size = snapshot.restore_size.map_or(state.disk.spec.size, |size| size.max(state.disk.spec.size));
     let spec = DiskSpec {
@@ -59,6 +55,6 @@ pub(super) fn clone(state: &State<'_>, steps: &mut Steps, operation: &DiskOperat
     let mut copy = Disk::new(name.as_str(), spec);
     copy.metadata.namespace = Some(state.namespace.to_owned());
     copy.metadata.annotations = Some([(annotation::OPERATION_UID.to_owned(), uid.to_owned())].into());
-    steps.writes.push(Write::Create(Object::new(Kind::Disk, &copy)));
-    Progress::Wait(format!("Creating disk {name}."))
+    steps.operation_writes.push((uid.to_owned(), Write::Create(Object::new(Kind::Disk, &copy))));
+    Ok(Progress::Wait(format!("Creating disk {name}.")))
 }

@@ -14,6 +14,9 @@ use crate::plan::Write;
 
 /// How long an operation may take, with all its waits.
 pub(super) const JOB_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
+/// The number of pods of operations that run in a namespace at the same time.
+const MAX_OPERATION_PODS: usize = 4;
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// The start of a message of the agent on its standard error.
 const PROGRAM: &str = "odc-agent: ";
 
@@ -39,6 +42,14 @@ pub(super) fn create_pod(
     command: Vec<String>,
     mounts: &[Mount<'_>],
 ) -> Progress {
+    let is_running = |pod: &&&Pod| pod.operation.is_some() && !pod.is_terminated();
+    let running = state.observed.pods.iter().filter(is_running).count();
+    if running >= MAX_OPERATION_PODS {
+        steps.requeue_after(RETRY_DELAY);
+        return Progress::Wait(format!(
+            "Waiting for other operations: {running} pods of operations run in the namespace, limit {MAX_OPERATION_PODS}."
+        ));
+    }
     let pod = operation_pod::job(state, operation, command, mounts);
     let message = format!("Creating pod {}.", pod.name);
     steps.operation_writes.push((temporary::uid(operation).to_owned(), Write::Create(pod)));

@@ -4,14 +4,11 @@ use odc_api::text::Text;
 use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Consistency, DiskOperation, PointReason};
 
-use super::super::point::{self, NewPoint};
+use super::super::point::{self, MAX_SNAPSHOTS_BEFORE_STOPS, NewPoint};
 use super::super::{SNAPSHOT_TIMEOUT, State, Steps, claim};
-use super::{Progress, READY_TIMEOUT, started_at};
+use super::{Progress, READY_TIMEOUT, started_at, write_error};
 use crate::cluster::{ClaimPhase, Snapshot};
 use crate::time::remaining;
-
-/// From this number of snapshots in a namespace on, no points are taken on demand, so that a stop can take its own.
-const MAX_SNAPSHOTS_ON_DEMAND: usize = 450;
 
 /// Returns the verified point that the operation takes of the current claim.
 pub(super) fn take_point<'a>(
@@ -49,35 +46,34 @@ fn take<'a>(
     let candidates = if is_temporary { &points.temporary } else { &points.own };
     let Some(snapshot) = candidates.iter().copied().find(|snapshot| snapshot.name == name) else {
         let Some(claim) = state.current_claim().filter(|claim| claim.phase == ClaimPhase::Bound) else {
-            let message = format!("Disk {} has no data yet: no server has used it.", state.name);
-            return Err(Progress::Failed(Reason::NotProvisioned, message));
+            return Err(Progress::Failed(Reason::NotProvisioned, no_data(state)));
         };
         if points.is_name_taken(&name) {
             let message = format!("VolumeSnapshot {name} exists and does not belong to this disk.");
             return Err(Progress::Failed(Reason::NameConflict, message));
         }
         let count = points.count_in_namespace();
-        if reason == PointReason::OnDemand && count >= MAX_SNAPSHOTS_ON_DEMAND {
+        if reason == PointReason::OnDemand && count >= MAX_SNAPSHOTS_BEFORE_STOPS {
             let message = format!(
-                "The namespace has {count} restore points; from {MAX_SNAPSHOTS_ON_DEMAND} on none are taken on demand. \
+                "The namespace has {count} restore points; from {MAX_SNAPSHOTS_BEFORE_STOPS} on none are taken on demand. \
                  Lower spec.retention of your disks, or delete a disk."
             );
             return Err(Progress::Failed(Reason::TooManyPoints, message));
         }
         if remaining(SNAPSHOT_TIMEOUT, started, state.now).is_none() {
-            return Err(Progress::Failed(
-                Reason::OperationTimeout,
-                format!("Restore point {name} could not be created."),
-            ));
+            let cause = write_error(state, operation).unwrap_or("the API server did not accept it in time");
+            let message = format!("Restore point {name} could not be created: {cause}");
+            return Err(Progress::Failed(Reason::OperationTimeout, message));
         }
         let is_used = state.stored.holder.is_some() || state.writers().next().is_some();
         let consistency = if is_used { Consistency::CrashConsistent } else { Consistency::Clean };
         let note = operation.spec.note.as_ref().map(Text::as_str);
         let temporary = is_temporary.then_some(operation);
         let new = NewPoint { name: &name, reason, consistency, operation_uid: Some(uid), note, temporary };
-        steps.writes.push(point::create(state, points, claim, &new));
+        steps.operation_writes.push((uid.to_owned(), point::create(state, points, claim, &new)));
         steps.requeue_after(SNAPSHOT_TIMEOUT);
-        return Err(Progress::Wait(format!("Taking restore point {name}.")));
+        let error = write_error(state, operation).map(|error| format!(" {error}")).unwrap_or_default();
+        return Err(Progress::Wait(format!("Taking restore point {name}.{error}")));
     };
     if points.is_verified(snapshot) {
         return Ok(snapshot);
@@ -90,6 +86,18 @@ fn take<'a>(
     steps.requeue_after(rest);
     let error = snapshot.error.as_ref().map(|error| format!(" The last attempt failed: {error}"));
     Err(Progress::Wait(format!("Waiting for restore point {name} to be ready.{}", error.unwrap_or_default())))
+}
+
+/// Returns why a disk has no bound claim.
+fn no_data(state: &State<'_>) -> String {
+    match state.current_claim() {
+        Some(claim) if claim.snapshot.is_some() => format!(
+            "Disk {} gets the data of restore point {} when a server starts. Start a server with it first.",
+            state.name,
+            claim.snapshot.as_deref().unwrap_or_default()
+        ),
+        _ => format!("Disk {} has no data yet: no server has used it.", state.name),
+    }
 }
 
 /// Returns the verified point that the operation names.

@@ -9,8 +9,9 @@ use crate::cluster::Pod;
 use crate::devserver::{active_admission, pods};
 use crate::plan::Write;
 
-/// Deletes pods that mount the disk although their server or operation has ended or does not exist. Their node is not waited for: the
-/// owner has confirmed by the operation that nothing writes to the disk any more.
+/// Deletes pods that mount the disk although their server or operation has ended or does not exist. A pod on a node that is
+/// not ready is deleted without waiting for the node: the owner has confirmed by the operation that nothing writes to the
+/// disk any more.
 pub(super) fn unlock(state: &State<'_>, steps: &mut Steps) -> Progress {
     let is_running = |uid: &str| {
         let mut servers = state.observed.servers.iter();
@@ -34,6 +35,12 @@ pub(super) fn unlock(state: &State<'_>, steps: &mut Steps) -> Progress {
     if writers.is_empty() {
         return Progress::done(DiskOperationResult::default());
     }
-    steps.writes.extend(writers.iter().map(|pod| Write::Delete(pods::target(pod, Some(0)))));
-    Progress::Wait("Deleting remaining pods.".into())
+    // The kubelet of a ready node ends the processes before the pod is gone. If the node is lost, nothing does.
+    let is_reachable = |pod: &Pod| pod.node.as_deref().is_some_and(|node| state.observed.ready_nodes.contains(node));
+    let (reachable, lost): (Vec<&Pod>, Vec<&Pod>) = writers.into_iter().partition(|pod| is_reachable(pod));
+    let running = reachable.iter().filter(|pod| pod.deletion_timestamp.is_none());
+    steps.writes.extend(running.map(|pod| Write::Delete(pods::target(pod, None))));
+    steps.writes.extend(lost.iter().map(|pod| Write::Delete(pods::target(pod, Some(0)))));
+    let names: Vec<&str> = reachable.iter().chain(&lost).map(|pod| pod.name.as_str()).collect();
+    Progress::Wait(format!("Waiting for pods to be deleted: {}.", names.join(", ")))
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::simulation::Namespace;
 use super::*;
-use crate::cluster::Volume;
+use crate::cluster::VolumeAffinity;
 
 /// Runs an operation and returns the manifests of the objects that are created for it.
 fn manifests(namespace: &mut Namespace, action: DiskAction, path: &str) -> Vec<Value> {
@@ -75,14 +75,12 @@ fn browse_pod_is_restricted_and_mounts_the_point_read_only() {
 }
 
 #[test]
-fn pod_of_an_unbound_claim_has_the_affinity_of_the_disk() {
+fn pod_of_an_unbound_claim_has_the_affinity_of_the_point() {
     let mut namespace = Namespace::new();
     namespace.add_server("box");
     namespace.settle();
     let terms = json!([{"matchExpressions": [{"key": "csi.odc.dev/pool", "operator": "In", "values": ["main"]}]}]);
-    let volume =
-        json!({"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
-    let affinity = Volume::from_api(&serde_json::from_value(volume).unwrap()).affinity;
+    let affinity = VolumeAffinity::from_annotation(&json!({"nodeSelectorTerms": terms}).to_string());
     namespace.volumes[0].affinity = affinity;
     namespace.wait_for_consumers();
     let bodies = manifests(&mut namespace, DiskAction::Browse, "");

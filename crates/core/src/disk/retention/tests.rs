@@ -3,7 +3,7 @@ use odc_api::v1alpha1::{Consistency, Disk};
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster::SnapshotContent;
+use crate::cluster::{SnapshotContent, VolumeAffinity};
 use crate::disk::ObservedSnapshots;
 
 const DISK: &str = "uid-disk-home";
@@ -27,6 +27,8 @@ fn snapshot(sequence: u64, reason: PointReason, is_ready: bool, claim: &str) -> 
         error: (!is_ready).then(|| "no space".into()),
         content: is_ready.then(|| format!("content-{sequence}")),
         restore_size: is_ready.then(|| Quantity::bytes(1)),
+        class: None,
+        affinity: VolumeAffinity::default(),
     }
 }
 
@@ -49,7 +51,9 @@ fn expired_sequences(snapshots: &[Snapshot], spec: &DiskSpec, pinned: &[&str]) -
     };
     let points = Points::new(DISK, &observed);
     let pinned = pinned.iter().copied().collect();
-    let mut expired: Vec<u64> = expired(&points, spec, &pinned).iter().map(|snapshot| snapshot.sequence).collect();
+    let claims = ["c", "old", "claim-1", "claim-2"].into();
+    let mut expired: Vec<u64> =
+        expired(&points, spec, &pinned, &claims).iter().map(|snapshot| snapshot.sequence).collect();
     expired.sort_unstable();
     expired
 }
@@ -88,7 +92,19 @@ fn last_point_of_each_claim_is_kept() {
     let old = snapshot(1, PointReason::Rollback, true, "old");
     let new = snapshot(2, PointReason::Stop, true, "new");
     let newer = snapshot(3, PointReason::Stop, true, "new");
-    assert_eq!(expired_sequences(&[old, new, newer], &spec(1, 1), &[]), [2]);
+    assert_eq!(expired_sequences(&[old.clone(), new.clone(), newer.clone()], &spec(1, 1), &[]), [2]);
+    // Unless the claim does not exist any more.
+    let of_deleted = Snapshot { claim_uid: Some("deleted".into()), reason: PointReason::Stop, ..old };
+    assert_eq!(expired_sequences(&[of_deleted, new, newer], &spec(1, 1), &[]), [1, 2]);
+}
+
+#[test]
+fn failed_points_on_a_schedule_do_not_add_up() {
+    let hourly = |sequence, is_ready| snapshot(sequence, PointReason::Hourly, is_ready, "c");
+    let mut spec = spec(1, 1);
+    spec.schedule.hourly = 2;
+    let points = [hourly(1, true), hourly(2, false), hourly(3, false), hourly(4, false)];
+    assert_eq!(expired_sequences(&points, &spec, &[]), [2, 3]);
 }
 
 #[test]

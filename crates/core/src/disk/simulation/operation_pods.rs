@@ -12,7 +12,7 @@ use crate::plan::Write;
 impl Namespace {
     /// Creates an object for an operation, or records why that is refused.
     pub(super) fn write_for_operation(&mut self, uid: &str, write: &Write) {
-        let error = self.pod_error.clone().filter(|_| write.kind() == Kind::Pod);
+        let error = self.pod_error.clone().filter(|_| write.kind() == Kind::Pod).or_else(|| self.refuse(write));
         if error.is_none() {
             match write {
                 Write::CreateWithKeys { secret, .. } => self.create_secret(uid, secret),

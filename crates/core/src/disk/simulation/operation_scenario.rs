@@ -9,7 +9,7 @@ use super::scenario::{check, current_data, use_once};
 use crate::cluster::PodPhase;
 
 /// Returns the name of the newest point.
-fn newest_point(namespace: &Namespace) -> String {
+pub(super) fn newest_point(namespace: &Namespace) -> String {
     namespace.disk().status.as_ref().unwrap().points[0].name.to_string()
 }
 

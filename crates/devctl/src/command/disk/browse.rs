@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use kube::ResourceExt as _;
 use odc_api::name::ObjectName;
+use odc_api::ssh_key::PublicKey;
 use odc_api::v1alpha1::{DiskAction, DiskArguments, DiskOperation, DiskOperationPhase};
 
 use super::{DiskArg, OperationArgs, PointArg, operation, resolve};
@@ -19,6 +20,8 @@ use crate::wait::{self, OperationGoal};
 
 /// A session that ends with 255 within this time failed to authenticate or connect.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The limit of the API.
+const MAX_KEYS: usize = 16;
 
 #[derive(Args, Debug)]
 pub struct BrowseArgs {
@@ -39,10 +42,12 @@ pub struct BrowseArgs {
 pub async fn run(ctx: &ClusterContext, args: BrowseArgs) -> Result<()> {
     let disk = resolve(ctx, &args.disk).await?;
     let point = disk::point_name(disk::find_point(&disk, &args.point.point)?)?;
-    let arguments = DiskArguments { point: Some(point.clone()), ..DiskArguments::default() };
+    let mut keys = ssh::user_keys(ctx).await?;
+    keys.truncate(MAX_KEYS);
+    let arguments = DiskArguments { point: Some(point.clone()), keys, ..DiskArguments::default() };
     let spec = operation::spec(&disk, DiskAction::Browse, arguments)?;
     let known = ctx.client.operations(spec.disk.as_str()).await?;
-    let open = known.into_iter().find(|known| is_open(known, &point));
+    let open = known.into_iter().find(|known| is_open(known, &point, spec.keys()));
     let keep = args.keep || open.is_some();
     let operation = match open {
         Some(open) => open,
@@ -81,10 +86,8 @@ async fn connect(ctx: &ClusterContext, args: &BrowseArgs, alias: &str) -> Result
     match process::exit_code(process::run(invocation.command_for(ctx, alias, None)?).await?) {
         0 => Ok(()),
         255 if started.elapsed() < LOGIN_TIMEOUT => {
-            Err(Error::new(Kind::Remote(255), format!("could not connect to {alias}")).with_hint(
-                "the pod accepts the SSH keys of your user; if yours is not among them, ask your administrator to run \
-                 `devctl admin user create NAME --ssh-public-key-file FILE`",
-            ))
+            Err(Error::new(Kind::Remote(255), format!("could not connect to {alias}"))
+                .with_hint("try again, or copy files with `devctl disk restore` without a connection"))
         }
         code => Err(Error::remote(code)),
     }
@@ -97,11 +100,12 @@ async fn close(ctx: &ClusterContext, operation: &DiskOperation, alias: &str) -> 
     ssh::remove_host_key(alias)
 }
 
-/// Reports whether an earlier operation has this point open.
-fn is_open(operation: &DiskOperation, point: &ObjectName) -> bool {
+/// Reports whether an earlier operation has this point open for one of the keys.
+fn is_open(operation: &DiskOperation, point: &ObjectName, keys: &[PublicKey]) -> bool {
     let Some(status) = &operation.status else { return false };
     operation.spec.action == DiskAction::Browse
         && operation.spec.point() == Some(point)
+        && operation.spec.keys().iter().any(|key| keys.contains(key))
         && operation.metadata.deletion_timestamp.is_none()
         && status.phase == Some(DiskOperationPhase::Running)
         && status.result.as_ref().is_some_and(|result| result.pod.is_some())
@@ -109,23 +113,26 @@ fn is_open(operation: &DiskOperation, point: &ObjectName) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use odc_api::fixtures::KEY;
     use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn only_a_running_browse_of_the_same_point_is_open() {
+    fn only_a_running_browse_of_the_same_point_with_the_same_key_is_open() {
         let point: ObjectName = "home-1".parse().unwrap();
+        let keys: Vec<PublicKey> = vec![KEY.parse().unwrap()];
         let operation = |action: DiskAction, point: &str, phase: &str| {
             let mut operation = DiskOperation::test("op", action);
-            operation.spec.arguments = serde_json::from_value(json!({"point": point})).unwrap();
+            operation.spec.arguments = serde_json::from_value(json!({"point": point, "keys": [KEY]})).unwrap();
             operation.status = serde_json::from_value(json!({"phase": phase, "result": {"pod": "p"}})).unwrap();
             operation
         };
-        assert!(is_open(&operation(DiskAction::Browse, "home-1", "Running"), &point));
-        assert!(!is_open(&operation(DiskAction::Browse, "home-2", "Running"), &point));
-        assert!(!is_open(&operation(DiskAction::Browse, "home-1", "Succeeded"), &point));
-        assert!(!is_open(&operation(DiskAction::Diff, "home-1", "Running"), &point));
-        assert!(!is_open(&DiskOperation::test("op", DiskAction::Browse), &point));
+        assert!(is_open(&operation(DiskAction::Browse, "home-1", "Running"), &point, &keys));
+        assert!(!is_open(&operation(DiskAction::Browse, "home-1", "Running"), &point, &[]));
+        assert!(!is_open(&operation(DiskAction::Browse, "home-2", "Running"), &point, &keys));
+        assert!(!is_open(&operation(DiskAction::Browse, "home-1", "Succeeded"), &point, &keys));
+        assert!(!is_open(&operation(DiskAction::Diff, "home-1", "Running"), &point, &keys));
+        assert!(!is_open(&DiskOperation::test("op", DiskAction::Browse), &point, &keys));
     }
 }

@@ -52,7 +52,7 @@ async fn purge(ctx: &ClusterContext, disk: &DiskSummary) -> Result<()> {
     let confirmation = json!({"metadata": {"annotations": {CONFIRM_DELETE: name}}});
     let confirmed = ctx.client.patch_disk(&name, confirmation, false).await?;
     ctx.client.delete_disk(&name, confirmed.metadata.uid.as_deref().unwrap_or_default()).await?;
-    ctx.ui.info(format!("Deleting disk {name} with its data and restore points"));
+    ctx.ui.info(format!("Deleted disk {name}; its data and restore points are being removed"));
     print(ctx, &confirmed)
 }
 
