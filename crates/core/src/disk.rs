@@ -5,7 +5,9 @@
 
 mod claim;
 mod deletion;
+mod flush;
 mod holder;
+mod listing;
 mod operation;
 mod operation_pod;
 mod point;
@@ -27,6 +29,8 @@ use odc_api::label;
 use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation, DiskOperationStatus, DiskStatus};
 use serde_json::json;
 
+pub use flush::FlushState;
+pub use listing::{ListingPlan, NewListing, RecordedListing};
 pub use operation::{MAX_FINISHED_OPERATIONS, expired_operations, fail_without_disk};
 
 use crate::cluster::{Claim, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
@@ -58,6 +62,7 @@ pub struct Observed<'a> {
     pub operations: Vec<&'a DiskOperation>,
     /// By uid, for operations that have a pod.
     pub operation_states: BTreeMap<&'a str, OperationState>,
+    pub disk_state: DiskState,
     /// All disks of the namespace.
     pub disks: Vec<&'a Disk>,
     /// The user that owns the namespace. The operator has no permissions in other namespaces.
@@ -76,6 +81,33 @@ pub struct OperationState {
     pub agents: BTreeMap<String, AgentState>,
     /// Why the last write for it failed.
     pub error: Option<String>,
+}
+
+/// What this operator process remembers about the disk. Losing it costs an extra request, or the listing of a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskState {
+    pub flush: Option<FlushState>,
+    /// The newest one.
+    pub listing: Option<RecordedListing>,
+}
+
+impl DiskState {
+    /// Records that a request to flush is being sent.
+    pub fn start_flush(&mut self, pod: &str, now: Timestamp) {
+        self.flush = Some(FlushState { pod: pod.to_owned(), requested_at: now, finished_at: None });
+    }
+
+    /// Records that a request to flush was answered, or failed.
+    pub fn finish_flush(&mut self, pod: &str, now: Timestamp) {
+        if let Some(flush) = self.flush.as_mut().filter(|flush| flush.pod == pod) {
+            flush.finished_at = Some(now);
+        }
+    }
+
+    /// Drops the listing of this time.
+    pub fn forget_listing(&mut self, at: Timestamp) {
+        self.listing.take_if(|listing| listing.at == at);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -97,8 +129,9 @@ pub struct Plan {
     /// Objects to create for operations, with the uid of the operation. They are written last, because they may be
     /// refused, for example by a quota, and nothing else may depend on that.
     pub operation_writes: Vec<(String, Write)>,
-    /// Requests to agents, with the uid of the operation.
+    /// Requests to agents, with the uid of the operation or server that the pod was created for.
     pub agent_calls: Vec<(String, AgentCall)>,
+    pub listings: ListingPlan,
     pub events: Vec<Event>,
     pub requeue: Requeue,
 }
@@ -122,6 +155,7 @@ pub fn reconcile(disk: &Disk, observed: &Observed<'_>, settings: &Settings, now:
     retention::remove_expired(&state, &mut steps);
     claim::remove_retired(&state, &mut steps);
     temporary::remove_unused(&state, &mut steps);
+    listing::advance(&state, &mut steps);
     steps.into_plan(&state)
 }
 
@@ -225,6 +259,7 @@ struct Steps {
     operations: Vec<(String, DiskOperationStatus)>,
     operation_writes: Vec<(String, Write)>,
     agent_calls: Vec<(String, AgentCall)>,
+    listings: ListingPlan,
     events: Vec<Event>,
     requeue: Requeue,
 }
@@ -237,6 +272,7 @@ impl Steps {
             operations: vec![],
             operation_writes: vec![],
             agent_calls: vec![],
+            listings: ListingPlan::default(),
             events: vec![],
             requeue: Requeue::AwaitChange,
         }
@@ -247,8 +283,8 @@ impl Steps {
     }
 
     fn into_plan(self, state: &State<'_>) -> Plan {
-        let Self { writes, status, operations, operation_writes, agent_calls, events, requeue } = self;
+        let Self { writes, status, operations, operation_writes, agent_calls, listings, events, requeue } = self;
         let status = status::complete(state, status);
-        Plan { writes, status, operations, operation_writes, agent_calls, events, requeue }
+        Plan { writes, status, operations, operation_writes, agent_calls, listings, events, requeue }
     }
 }

@@ -1,5 +1,6 @@
 //! The disk controller: reads the caches, gets a plan from `odc_core::disk`, and executes it.
 
+pub mod listings;
 mod observe;
 pub mod operations;
 
@@ -62,8 +63,11 @@ async fn reconcile_once(object: &Disk, ctx: &Arc<Context>) -> Result<Action, Err
             requeue = Requeue::After(WRITE_RETRY_DELAY);
         }
     }
+    if !listings::execute(ctx, object, plan.listings).await? {
+        requeue = requeue.earlier(Requeue::After(WRITE_RETRY_DELAY));
+    }
     for (uid, call) in plan.agent_calls {
-        agents::start_for_operation(ctx, object, uid, call);
+        agents::start_for_disk(ctx, object, uid, call);
     }
     Ok(match requeue {
         Requeue::AwaitChange => Action::await_change(),

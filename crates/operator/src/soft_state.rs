@@ -9,12 +9,14 @@ use jiff::Timestamp;
 use odc_api::v1alpha1::Phase;
 use odc_core::devserver::SecretState;
 use odc_core::devserver::agent_requests::AgentState;
+use odc_core::disk::DiskState;
 use parking_lot::Mutex;
 
 #[derive(Default)]
 pub struct SoftStates {
     /// Boxed because the table has more slots than entries.
     entries: Mutex<HashMap<String, Box<ServerSoftState>>>,
+    disks: Mutex<HashMap<String, DiskState>>,
     /// Consecutive failed reconciliations of users and disks.
     object_failures: Mutex<HashMap<String, u32>>,
 }
@@ -87,6 +89,26 @@ impl SoftStates {
         self.entries.lock().remove(uid);
     }
 
+    /// Adds an empty entry for a disk unless there is one.
+    pub fn insert_disk(&self, uid: &str) {
+        self.disks.lock().entry(uid.to_owned()).or_default();
+    }
+
+    pub fn remove_disk(&self, uid: &str) {
+        self.disks.lock().remove(uid);
+    }
+
+    pub fn disk(&self, uid: &str) -> DiskState {
+        self.disks.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    /// Updates the entry of a disk. If there is none, the update is discarded.
+    pub fn update_disk(&self, uid: &str, update: impl FnOnce(&mut DiskState)) {
+        if let Some(state) = self.disks.lock().get_mut(uid) {
+            update(state);
+        }
+    }
+
     /// Adds a user or disk unless it is known.
     pub fn insert_object(&self, uid: &str) {
         self.object_failures.lock().entry(uid.to_owned()).or_default();
@@ -113,7 +135,7 @@ impl SoftStates {
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.entries.lock().len() + self.object_failures.lock().len()
+        self.entries.lock().len() + self.disks.lock().len() + self.object_failures.lock().len()
     }
 }
 

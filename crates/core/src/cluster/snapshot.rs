@@ -6,6 +6,7 @@ use odc_api::open_enum::OpenEnum;
 use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::{Consistency, PointReason};
 use odc_api::{annotation, label};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A `VolumeSnapshot`.
@@ -35,6 +36,19 @@ pub struct Snapshot {
     pub error: Option<String>,
     pub content: Option<String>,
     pub restore_size: Option<Quantity>,
+    /// The id of the listing that was reported for it.
+    pub listing_id: Option<String>,
+    pub listing: Option<StoredListing>,
+}
+
+/// A listing of the content of a restore point, in a `ConfigMap` of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredListing {
+    /// The uid of the `ConfigMap`.
+    pub uid: String,
+    pub used_bytes: u64,
+    pub files: u64,
 }
 
 /// A `VolumeSnapshotContent`.
@@ -77,6 +91,8 @@ impl Snapshot {
                 .map(|error| error.get("message").and_then(Value::as_str).unwrap_or("unknown error").to_owned()),
             content: text(&status["boundVolumeSnapshotContentName"]),
             restore_size: text(&status["restoreSize"]).and_then(|size| size.parse().ok()),
+            listing_id: annotation(annotation::LISTING_ID),
+            listing: annotation(annotation::LISTING).and_then(|text| serde_json::from_str(&text).ok()),
         }
     }
 }

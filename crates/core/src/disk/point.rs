@@ -7,7 +7,7 @@ use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::{Consistency, DiskOperation, MAX_LISTED_POINTS, PointReason, RestorePoint};
 use serde_json::json;
 
-use super::{ObservedSnapshots, State, patch, temporary};
+use super::{ObservedSnapshots, State, listing, patch, temporary};
 use crate::cluster::{Claim, Snapshot, SnapshotContent};
 use crate::manifest::Kind;
 use crate::plan::{Target, Write};
@@ -108,6 +108,7 @@ impl<'a> Points<'a> {
                 ready: self.is_verified(snapshot),
                 consistency: snapshot.consistency,
                 note: snapshot.note.as_deref().map(Into::into),
+                listing: listing::describe(snapshot),
             })
         };
         self.own.iter().filter_map(point).take(MAX_LISTED_POINTS).collect()
@@ -127,7 +128,12 @@ pub(super) fn create(state: &State<'_>, points: &Points<'_>, claim: &Claim, new:
         annotation::POINT_REASON: new.reason.as_str(),
         annotation::POINT_CONSISTENCY: new.consistency.as_str(),
     });
-    for (name, value) in [(annotation::OPERATION_UID, new.operation_uid), (annotation::POINT_NOTE, new.note)] {
+    let listing_id = listing::id_for(state, claim, new);
+    for (name, value) in [
+        (annotation::OPERATION_UID, new.operation_uid),
+        (annotation::POINT_NOTE, new.note),
+        (annotation::LISTING_ID, listing_id.as_deref()),
+    ] {
         if let Some(value) = value {
             annotations[name] = value.into();
         }

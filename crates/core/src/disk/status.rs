@@ -6,7 +6,7 @@ use odc_api::v1alpha1::{DiskPhase, DiskStatus};
 
 use super::claim::{self, ClaimState};
 use super::size::Expansion;
-use super::{State, deletion, size};
+use super::{State, deletion, listing, size};
 use crate::cluster::ClaimPhase;
 use crate::devserver::active_admission;
 
@@ -34,6 +34,8 @@ pub(super) fn complete(state: &State<'_>, mut status: DiskStatus) -> DiskStatus 
     }
     if let Some(points) = &state.points {
         status.points = points.describe();
+        let (used, used_at) = listing::usage(state, points).unzip();
+        (status.used, status.used_at) = (used, used_at.flatten());
     }
     let reports = [(Type::Ready, ready), (Type::InUse, in_use), (Type::PointsAvailable, points_available(state))];
     let resized = resized(state).map(|report| (Type::Resized, report));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation};
 use odc_core::cluster::{Claim, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
 use odc_core::devserver::SecretState;
-use odc_core::disk::{Observed, ObservedSnapshots, OperationState};
+use odc_core::disk::{DiskState, Observed, ObservedSnapshots, OperationState};
 
 use crate::agents::ssh_control_ca::ControlCa;
 use crate::context::Context;
@@ -23,6 +23,7 @@ pub struct ObservedDisk {
     pods: Vec<Arc<Pod>>,
     operations: Vec<Arc<DiskOperation>>,
     operation_states: Vec<(String, ServerSoftState)>,
+    disk_state: DiskState,
     disks: Vec<Arc<Disk>>,
     owner: Option<Arc<DevServerUser>>,
     control_ca: Option<Arc<ControlCa>>,
@@ -56,6 +57,7 @@ impl ObservedDisk {
             pods: cluster.pods.in_namespace(namespace),
             operations,
             operation_states,
+            disk_state: ctx.soft_states.disk(disk.metadata.uid.as_deref().unwrap_or_default()),
             disks: cluster.disks_in_namespace(namespace),
             owner: cluster.owner(namespace),
             control_ca: ctx.control_ca.borrow().ready(),
@@ -81,6 +83,7 @@ impl ObservedDisk {
                 .iter()
                 .map(|(uid, state)| (uid.as_str(), remembered(state)))
                 .collect(),
+            disk_state: self.disk_state.clone(),
             disks: self.disks.iter().map(|disk| &**disk).collect(),
             owner: self.owner.as_deref(),
             control_cas: self.control_ca.as_ref().map_or(&[], |ca| &ca.trusted_keys),

@@ -27,6 +27,8 @@ fn snapshot(sequence: u64, reason: PointReason, is_ready: bool, claim: &str) -> 
         error: (!is_ready).then(|| "no space".into()),
         content: is_ready.then(|| format!("content-{sequence}")),
         restore_size: is_ready.then(|| Quantity::bytes(1)),
+        listing_id: None,
+        listing: None,
     }
 }
 
