@@ -56,6 +56,17 @@ impl FileSystemSync {
         file_systems.into_iter().try_for_each(|mount_points| self.spawn(move || sync_one(&mount_points)))
     }
 
+    /// Starts a thread for the file system with this directory only.
+    pub fn start_at(&mut self, directory: PathBuf) -> io::Result<()> {
+        self.started = true;
+        self.spawn(move || {
+            let failed =
+                |error: Errno| io::Error::other(format!("{}: {}", directory.display(), io::Error::from(error)));
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            syncfs(open(&directory, flags, Mode::empty()).map_err(failed)?).map_err(failed)
+        })
+    }
+
     pub fn is_done(&self) -> bool {
         self.started && self.threads.iter().all(JoinHandle::is_finished)
     }
@@ -187,6 +198,19 @@ malformed
             thread::yield_now();
         }
         assert_eq!(sync.failures(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn one_file_system_is_synced_or_its_failure_reported() {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, is_synced) in [(directory.path().to_owned(), true), ("/no/such/home".into(), false)] {
+            let mut sync = FileSystemSync::default();
+            sync.start_at(path).unwrap();
+            while !sync.is_done() {
+                thread::yield_now();
+            }
+            assert_eq!(sync.failures().is_empty(), is_synced);
+        }
     }
 
     #[test]

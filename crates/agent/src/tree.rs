@@ -1,4 +1,5 @@
-//! Directory trees of a disk: `compare-trees` and `copy-paths`. They run in pods of disk operations.
+//! Directory trees of a disk: `compare-trees` and `copy-paths`, which run in pods of disk operations, and the listing of a
+//! server's home.
 //!
 //! The trees belong to a user and may be hostile: any name, any depth, links to anywhere. Entries are opened relative to
 //! their directory, and symbolic links are never followed.
@@ -7,6 +8,7 @@ pub mod compare;
 pub mod copy;
 mod diff_report;
 mod entry_name;
+pub mod home_listing;
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

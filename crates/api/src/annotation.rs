@@ -40,3 +40,10 @@ pub const STORAGE_CLASS: &str = "odc.dev/storage-class";
 
 /// The uid of the `DiskOperation` for which an object was created.
 pub const OPERATION_UID: &str = "odc.dev/operation-uid";
+
+/// On a `VolumeSnapshot`: the id of the listing of its content that the agent reported before it was taken.
+pub const LISTING_ID: &str = "odc.dev/listing-id";
+
+/// On a `VolumeSnapshot`: the uid of the `ConfigMap` with the listing of its content, and what the listing adds up to, as
+/// JSON. The `ConfigMap` has the same name.
+pub const LISTING: &str = "odc.dev/listing";

@@ -10,8 +10,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub type Line = Bounded<256>;
 /// A message for users.
 pub type Text = Bounded<4096>;
-/// A listing of a home directory. JSON may double its length, and the reply must still fit into one line.
-pub type Listing = Bounded<{ 256 << 10 }>;
 
 /// A string of at most `MAX_BYTES` bytes. Line breaks and tabs are the only control characters in it.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -12,6 +12,7 @@ pub mod bounded;
 pub mod duration;
 mod envelope;
 pub mod line;
+mod listing;
 mod outcome;
 mod reply;
 mod request;
@@ -22,11 +23,12 @@ mod tree_diff;
 #[cfg(test)]
 mod tests;
 
-pub use bounded::{Bounded, Line, Listing, Text};
+pub use bounded::{Bounded, Line, Text};
 pub use envelope::{ProtocolError, VERSION, read_reply, read_request, write_reply, write_request};
 pub use line::{LineDecoder, LineTooLong, MAX_LINE_BYTES};
+pub use listing::{CompressedListing, HomeContent, Listing, ListingEntry};
 pub use outcome::Outcome;
-pub use reply::{Jupyter, JupyterState, Quiesced, Reply, Stats};
+pub use reply::{Flushed, Jupyter, JupyterState, Quiesced, Reply, Stats};
 pub use request::{Access, IdleAction, IdlePolicy, NoticeKind, Request};
 pub use signals::{Busy, BusyTree, Forwarded, Gpu, JupyterSignal, KeepAlive, LastSeen, Sessions, Signals};
 pub use status::Status;

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounded::{Line, Listing, Text};
+use crate::bounded::{Line, Text};
+use crate::listing::HomeContent;
 use crate::outcome::Outcome;
 use crate::signals::Signals;
 use crate::status::Status;
@@ -23,6 +24,7 @@ pub enum Reply {
     Signals(Box<Signals>),
     Jupyter(Jupyter),
     Quiesced(Box<Quiesced>),
+    Flushed(Box<Flushed>),
     Stats(Stats),
     Status(Box<Status>),
 }
@@ -75,11 +77,23 @@ pub struct Quiesced {
     /// Why syncing failed, if known.
     #[serde(default)]
     pub sync_error: Option<Text>,
-    /// Listing of the home directory, one line per entry. Absent if it could not be read. Reserved for the disks of
-    /// the service; the operator does not read it.
-    pub listing: Option<Listing>,
-    /// The listing is incomplete because of its time or size limit.
-    pub listing_truncated: bool,
+    /// Absent if the home could not be listed in time.
+    #[serde(default)]
+    pub home: Option<HomeContent>,
+}
+
+/// The result of writing the data of a running server to disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flushed {
+    /// All data was synced to disk.
+    pub synced: bool,
+    /// Why syncing failed, if known.
+    #[serde(default)]
+    pub sync_error: Option<Text>,
+    /// Absent if the home could not be listed in time.
+    #[serde(default)]
+    pub home: Option<HomeContent>,
 }
 
 /// Resource usage of the agent.

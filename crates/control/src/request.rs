@@ -26,6 +26,9 @@ pub enum Request {
     /// Prepares a stop: runs the preStop script if it has not run for this stop, syncs the home to disk and lists it.
     /// Answered by `quiesced` within the given time.
     Quiesce { within_seconds: u64 },
+    /// Syncs the home of a running server to disk and lists it, before a snapshot of its volume. Answered by `flushed`
+    /// within the given time.
+    Flush { within_seconds: u64 },
     /// Returns the resource usage of the agent. Answered by `stats`. Reserved for the service; the operator does not
     /// send it.
     Stats,
@@ -40,13 +43,14 @@ pub enum Request {
 }
 
 /// The `type` of each request in JSON.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     "signals",
     "setDeadline",
     "notify",
     "setAccess",
     "jupyter",
     "quiesce",
+    "flush",
     "stats",
     "setIdleStatus",
     "keepAlive",

@@ -26,6 +26,7 @@ fn request_serialization_is_stable() {
             r#"{"type":"setAccess","keys":["k"],"userCas":[],"controlCas":[]}"#,
         ),
         (Request::Quiesce { within_seconds: 30 }, r#"{"type":"quiesce","withinSeconds":30}"#),
+        (Request::Flush { within_seconds: 8 }, r#"{"type":"flush","withinSeconds":8}"#),
     ] {
         let line = String::from_utf8(write_request(&request).unwrap()).unwrap();
         assert_eq!(line, format!("{{\"version\":1,\"request\":{text}}}\n"));
@@ -77,16 +78,22 @@ fn access_list_is_bounded() {
 }
 
 #[test]
+fn reply_of_an_agent_without_a_compressed_listing_is_read() {
+    let line = br#"{"version":1,"reply":{"type":"quiesced","preStop":null,"synced":true,"listing":"a","listingTruncated":true}}"#;
+    let Reply::Quiesced(quiesced) = read_reply(line).unwrap() else { panic!() };
+    assert!(quiesced.synced && quiesced.home.is_none());
+}
+
+#[test]
 fn longest_listing_fits_into_one_line() {
-    let listing = Listing::new("\"\n".repeat(Listing::MAX_BYTES));
+    let listing = CompressedListing::test(&vec![0; CompressedListing::MAX_BYTES]);
     let text = || Some(Text::new("\n".repeat(Text::MAX_BYTES)));
     let quiesced = Quiesced {
         pre_stop: None,
         pre_stop_log: text(),
         synced: true,
         sync_error: text(),
-        listing: Some(listing),
-        listing_truncated: true,
+        home: Some(HomeContent { used_bytes: u64::MAX, files: u64::MAX, listing }),
     };
     assert!(write_reply(&Reply::Quiesced(Box::new(quiesced))).is_ok());
 }

@@ -14,7 +14,7 @@ pub(crate) use managed_object::is_empty;
 pub use node::{Effect, Node, Readiness, Taint, UNREACHABLE_NODE_TAINTS};
 pub use pod::{Container, ContainerState, Exit, OperationPod, Pod, PodPhase, ServerPod};
 pub use runtime_class::RuntimeClass;
-pub use snapshot::{Snapshot, SnapshotContent};
+pub use snapshot::{Snapshot, SnapshotContent, StoredListing};
 pub use volume_limits::{CsiVolume, NodeVolumeLimits};
 
 use std::time::Duration;

@@ -5,7 +5,9 @@
 
 mod claim;
 mod deletion;
+mod flush;
 mod holder;
+mod listing;
 mod operation;
 mod operation_pod;
 mod point;
@@ -27,6 +29,8 @@ use odc_api::label;
 use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation, DiskOperationStatus, DiskStatus};
 use serde_json::json;
 
+pub use flush::FlushState;
+pub use listing::{ListingPlan, NewListing, RecordedListing};
 pub use operation::{MAX_FINISHED_OPERATIONS, expired_operations, fail_without_disk};
 
 use crate::cluster::{Claim, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
@@ -58,6 +62,7 @@ pub struct Observed<'a> {
     pub operations: Vec<&'a DiskOperation>,
     /// By uid, for operations that have a pod.
     pub operation_states: BTreeMap<&'a str, OperationState>,
+    pub disk_state: DiskState,
     /// All disks of the namespace.
     pub disks: Vec<&'a Disk>,
     /// The user that owns the namespace. The operator has no permissions in other namespaces.
@@ -67,8 +72,6 @@ pub struct Observed<'a> {
     pub is_namespace_deleting: bool,
     /// Names of the nodes that are ready.
     pub ready_nodes: BTreeSet<&'a str>,
-    /// Why the last write of [`Plan::disk_writes`] was refused.
-    pub error: Option<&'a str>,
 }
 
 /// What this operator process remembers about an operation. Losing it costs an extra request.
@@ -80,6 +83,35 @@ pub struct OperationState {
     pub agents: BTreeMap<String, AgentState>,
     /// Why the last write for it failed.
     pub error: Option<String>,
+}
+
+/// What this operator process remembers about the disk. Losing it costs an extra request, or the listing of a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskState {
+    pub flush: Option<FlushState>,
+    /// The newest one.
+    pub listing: Option<RecordedListing>,
+    /// Why the last write of [`Plan::disk_writes`] was refused.
+    pub error: Option<String>,
+}
+
+impl DiskState {
+    /// Records that a request to flush is being sent.
+    pub fn start_flush(&mut self, pod: &str, now: Timestamp) {
+        self.flush = Some(FlushState { pod: pod.to_owned(), requested_at: now, finished_at: None });
+    }
+
+    /// Records that a request to flush was answered, or failed.
+    pub fn finish_flush(&mut self, pod: &str, now: Timestamp) {
+        if let Some(flush) = self.flush.as_mut().filter(|flush| flush.pod == pod) {
+            flush.finished_at = Some(now);
+        }
+    }
+
+    /// Drops the listing of this time.
+    pub fn forget_listing(&mut self, at: Timestamp) {
+        self.listing.take_if(|listing| listing.at == at);
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -103,8 +135,9 @@ pub struct Plan {
     pub disk_writes: Vec<Write>,
     /// The same for operations, with the uid of the operation.
     pub operation_writes: Vec<(String, Write)>,
-    /// Requests to agents, with the uid of the operation.
+    /// Requests to agents, with the uid of the operation or server that the pod was created for.
     pub agent_calls: Vec<(String, AgentCall)>,
+    pub listings: ListingPlan,
     pub events: Vec<Event>,
     pub requeue: Requeue,
 }
@@ -129,6 +162,7 @@ pub fn reconcile(disk: &Disk, observed: &Observed<'_>, settings: &Settings, now:
     claim::remove_retired(&state, &mut steps);
     claim::remove_abandoned(&state, &mut steps);
     temporary::remove_unused(&state, &mut steps);
+    listing::advance(&state, &mut steps);
     steps.into_plan(&state)
 }
 
@@ -205,6 +239,11 @@ impl<'a> State<'a> {
         }
     }
 
+    /// Returns why the last write for the disk was refused.
+    fn write_error(&self) -> Option<&str> {
+        self.observed.disk_state.error.as_deref()
+    }
+
     fn has_finalizer(&self) -> bool {
         self.disk.metadata.finalizers.iter().flatten().any(|name| name == label::DISK_FINALIZER)
     }
@@ -235,6 +274,7 @@ struct Steps {
     /// Why the restore point of a stop was not taken.
     point_failure: Option<String>,
     agent_calls: Vec<(String, AgentCall)>,
+    listings: ListingPlan,
     events: Vec<Event>,
     requeue: Requeue,
 }
@@ -249,6 +289,7 @@ impl Steps {
             operation_writes: vec![],
             point_failure: None,
             agent_calls: vec![],
+            listings: ListingPlan::default(),
             events: vec![],
             requeue: Requeue::AwaitChange,
         }
@@ -259,8 +300,9 @@ impl Steps {
     }
 
     fn into_plan(self, state: &State<'_>) -> Plan {
-        let Self { writes, operations, disk_writes, operation_writes, agent_calls, events, requeue, .. } = self;
+        let Self { writes, operations, disk_writes, operation_writes, agent_calls, listings, events, requeue, .. } =
+            self;
         let status = status::complete(state, self.status, self.point_failure);
-        Plan { writes, status, operations, disk_writes, operation_writes, agent_calls, events, requeue }
+        Plan { writes, status, operations, disk_writes, operation_writes, agent_calls, listings, events, requeue }
     }
 }

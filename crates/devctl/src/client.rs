@@ -165,6 +165,8 @@ pub trait Disks: Send + Sync {
     async fn patch_disk(&self, name: &str, patch: Value, dry_run: bool) -> Result<DiskSummary>;
     /// Deletes the object with this UID. Succeeds if it no longer exists.
     async fn delete_disk(&self, name: &str, uid: &str) -> Result<()>;
+    /// Returns the compressed listing of a restore point, if one is stored.
+    async fn listing(&self, point: &str) -> Result<Option<Vec<u8>>>;
     /// Creates an operation with a generated name.
     async fn create_operation(&self, spec: &DiskOperationSpec) -> Result<DiskOperation>;
     /// Deletes the operation with this UID, which ends it. Succeeds if it no longer exists.

@@ -58,6 +58,15 @@ pub fn disk(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Completes the restore points of the disk that the line names.
 pub fn point(typed: &OsStr) -> Vec<CompletionCandidate> {
+    points(typed, |_| true)
+}
+
+/// As [`point`], for restore points with a listing.
+pub fn listed_point(typed: &OsStr) -> Vec<CompletionCandidate> {
+    points(typed, |point| point.listing.is_some())
+}
+
+fn points(typed: &OsStr, is_selected: fn(&&model::disk::Point) -> bool) -> Vec<CompletionCandidate> {
     let names = with_timeout(async |client: KubeClient| {
         let words: Vec<String> = std::env::args().collect();
         let disks = client.disks().await.ok()?;
@@ -69,7 +78,7 @@ pub fn point(typed: &OsStr) -> Vec<CompletionCandidate> {
             let at = point.at.as_ref().map(|at| format!(" {}", at.0)).unwrap_or_default();
             (point.name.clone(), format!("{}{at}", point.reason))
         };
-        Some(named.flat_map(|disk| model::disk::points(disk).iter().map(point)).collect())
+        Some(named.flat_map(|disk| model::disk::points(disk).iter().filter(is_selected).map(point)).collect())
     });
     candidates(typed, names)
 }

@@ -5,6 +5,7 @@ pub mod json;
 pub mod key_values;
 pub mod redraw;
 mod sanitize;
+pub mod size;
 pub mod style;
 pub mod table;
 

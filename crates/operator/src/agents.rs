@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use odc_api::v1alpha1::{DevServer, Disk};
-use odc_control::{NoticeKind, Quiesced, Reply, Request, Signals, Text};
+use odc_control::{Flushed, NoticeKind, Quiesced, Reply, Request, Signals, Text};
 use odc_core::devserver::agent_requests::{AgentCall, AgentConfig, AgentRequest, AgentState};
 use odc_core::devserver::quiesce_failure::QuiesceFailure;
 use parking_lot::Mutex;
@@ -19,22 +19,24 @@ use tokio::sync::Semaphore;
 
 use crate::cache::{Key, key};
 use crate::context::Context;
+use crate::disk::listings;
 use crate::metrics::AgentRequestLabels;
 use ssh_client::{AgentClient, ClientKey};
 
 const MAX_CONCURRENT_CONNECTS: usize = 256;
 /// Each request costs a key exchange, so more concurrency would not be faster.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
-/// A quiesce takes as long as the user's preStop script, so it has a limit of its own.
+/// A quiesce takes as long as the user's preStop script, and a flush as long as the disk, so they have a limit of their own.
 const MAX_CONCURRENT_QUIESCES: usize = 128;
 /// For requests that agents answer from memory.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Added to the time limit of a quiesce.
+/// Added to the time limit of a quiesce or flush.
 const QUIESCE_MARGIN: Duration = Duration::from_secs(2);
 
 const CONFIGURE: &str = "configure";
 const SIGNALS: &str = "signals";
 const QUIESCE: &str = "quiesce";
+const FLUSH: &str = "flush";
 
 /// The uid of a pod and the name of a request.
 type CallId = (String, &'static str);
@@ -79,8 +81,19 @@ impl AgentCalls {
 /// The object whose pod has the agent.
 enum Subject {
     Server(Key),
-    /// The disk of an operation.
-    Disk(Key),
+    /// The disk of an operation, or of a server that holds it.
+    Disk {
+        key: Key,
+        uid: String,
+    },
+}
+
+impl Subject {
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Server((namespace, _)) | Self::Disk { key: (namespace, _), .. } => namespace,
+        }
+    }
 }
 
 /// A request in progress. The object is enqueued when it ends, however it ends.
@@ -95,7 +108,7 @@ impl Drop for CallGuard {
         self.ctx.agent_calls.in_progress.lock().remove(&self.call);
         match &self.subject {
             Subject::Server((namespace, name)) => self.ctx.work_queues.enqueue_server(namespace, name),
-            Subject::Disk((namespace, name)) => self.ctx.work_queues.enqueue_disk(namespace, name),
+            Subject::Disk { key: (namespace, name), .. } => self.ctx.work_queues.enqueue_disk(namespace, name),
         }
     }
 }
@@ -107,9 +120,11 @@ pub fn start(ctx: &Arc<Context>, server: &DevServer, calls: Vec<AgentCall>) {
     }
 }
 
-/// Starts a request to the agent in the pod of an operation on a disk, in the background.
-pub fn start_for_operation(ctx: &Arc<Context>, disk: &Disk, uid: String, call: AgentCall) {
-    start_call(ctx, uid, Subject::Disk(key(disk)), call);
+/// Starts a request for a disk in the background. `uid` is the one of the operation or server that the pod was created
+/// for.
+pub fn start_for_disk(ctx: &Arc<Context>, disk: &Disk, uid: String, call: AgentCall) {
+    let subject = Subject::Disk { key: key(disk), uid: disk.metadata.uid.clone().unwrap_or_default() };
+    start_call(ctx, uid, subject, call);
 }
 
 /// `uid` is the one of the object that the pod was created for, which the agent knows.
@@ -124,6 +139,10 @@ fn start_call(ctx: &Arc<Context>, uid: String, subject: Subject, call: AgentCall
     if !ctx.agent_calls.begin(&id) {
         return;
     }
+    if let (AgentRequest::Flush(_), Subject::Disk { uid, .. }) = (&call.request, &subject) {
+        let now = ctx.now();
+        ctx.soft_states.update_disk(uid, |state| state.start_flush(&call.pod, now));
+    }
     let guard = CallGuard { ctx: ctx.clone(), call: id, subject };
     tokio::spawn(async move {
         let ctx = &guard.ctx;
@@ -131,11 +150,11 @@ fn start_call(ctx: &Arc<Context>, uid: String, subject: Subject, call: AgentCall
             let Ok(_permit) = ctx.agent_calls.connects.acquire().await else { return };
             ssh_client::connect(&call.address).await
         };
-        let is_quiesce = matches!(call.request, AgentRequest::Quiesce(_));
-        let permits = if is_quiesce { &ctx.agent_calls.quiesces } else { &ctx.agent_calls.requests };
+        let is_slow = matches!(call.request, AgentRequest::Quiesce(_) | AgentRequest::Flush(_));
+        let permits = if is_slow { &ctx.agent_calls.quiesces } else { &ctx.agent_calls.requests };
         let Ok(_permit) = permits.acquire().await else { return };
         // Boxed so that the tasks that wait for a permit are small.
-        let ok = Box::pin(send(ctx, &uid, call, connection)).await;
+        let ok = Box::pin(send(ctx, &uid, &guard.subject, call, connection)).await;
         let result = if ok { "success" } else { "error" };
         ctx.metrics.agent_requests.get_or_create(&AgentRequestLabels { request: name, result }).inc();
     });
@@ -146,6 +165,7 @@ fn request_name(request: &AgentRequest) -> &'static str {
         AgentRequest::Configure(_) => CONFIGURE,
         AgentRequest::GetSignals => SIGNALS,
         AgentRequest::Quiesce(_) => QUIESCE,
+        AgentRequest::Flush(_) => FLUSH,
     }
 }
 
@@ -154,7 +174,13 @@ fn update_agent(ctx: &Context, uid: &str, pod: &str, update: impl FnOnce(&mut Ag
 }
 
 /// Sends one request and records the result. Returns true if the agent accepted it.
-async fn send(ctx: &Context, uid: &str, call: AgentCall, connection: Result<TcpStream, String>) -> bool {
+async fn send(
+    ctx: &Context,
+    uid: &str,
+    subject: &Subject,
+    call: AgentCall,
+    connection: Result<TcpStream, String>,
+) -> bool {
     let Some(ca) = ctx.control_ca.borrow().ready() else { return false };
     // A newer leader may have sent a newer configuration.
     if !ctx.is_leader() {
@@ -199,7 +225,36 @@ async fn send(ctx: &Context, uid: &str, call: AgentCall, connection: Result<TcpS
                 }
             };
             let ok = result.is_ok() && failure.is_none();
+            if let Some(home) = result.ok().and_then(|quiesced| quiesced.home) {
+                listings::record(ctx, subject.namespace(), &pod, home, now);
+            }
             update_agent(ctx, uid, &pod, |agent| agent.finish_quiesce(failure));
+            ok
+        }
+        AgentRequest::Flush(within) => {
+            let request = Request::Flush { within_seconds: within.as_secs() };
+            let result =
+                async { flushed(client.request(connection?, &[request], within + QUIESCE_MARGIN).await?) }.await;
+            let (now, ok) = (ctx.now(), result.as_ref().is_ok_and(|flushed| flushed.synced));
+            match result {
+                Ok(Flushed { synced, sync_error, home }) => {
+                    if !synced {
+                        tracing::info!(
+                            pod,
+                            address,
+                            error = sync_error.as_deref(),
+                            "an agent failed to flush its home"
+                        );
+                    }
+                    if let Some(home) = home {
+                        listings::record(ctx, subject.namespace(), &pod, home, now);
+                    }
+                }
+                Err(error) => tracing::info!(pod, address, error, "failed to flush the home of a server"),
+            }
+            if let Subject::Disk { uid, .. } = subject {
+                ctx.soft_states.update_disk(uid, |state| state.finish_flush(&pod, now));
+            }
             ok
         }
     }
@@ -231,6 +286,15 @@ fn all_accepted(replies: Vec<Reply>) -> Result<(), String> {
 fn quiesced(replies: Vec<Reply>) -> Result<Quiesced, String> {
     match replies.into_iter().next() {
         Some(Reply::Quiesced(quiesced)) => Ok(*quiesced),
+        Some(Reply::Refused { reason }) => Err(reason.into_string()),
+        other => Err(format!("unexpected reply {other:?}")),
+    }
+}
+
+fn flushed(replies: Vec<Reply>) -> Result<Flushed, String> {
+    match replies.into_iter().next() {
+        Some(Reply::Flushed(flushed)) => Ok(*flushed),
+        // Also from an agent that does not know the request.
         Some(Reply::Refused { reason }) => Err(reason.into_string()),
         other => Err(format!("unexpected reply {other:?}")),
     }

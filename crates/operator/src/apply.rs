@@ -200,7 +200,7 @@ fn assume(ctx: &Context, kind: Kind, stored: &Value, relists: u64) {
                 ctx.assumed_disks.send(disk, relists);
             }
         }
-        Kind::Secret | Kind::DevServer | Kind::DiskOperation => {}
+        Kind::Secret | Kind::ConfigMap | Kind::DevServer | Kind::DiskOperation => {}
         _ => {
             if let Some(cache) = managed_cache(ctx, kind) {
                 cache.assume(key, cluster::ManagedObject::from_api(kind, stored.clone()), version, relists);

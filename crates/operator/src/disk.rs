@@ -1,5 +1,6 @@
 //! The disk controller: reads the caches, gets a plan from `odc_core::disk`, and executes it.
 
+pub mod listings;
 mod observe;
 pub mod operations;
 
@@ -69,15 +70,18 @@ async fn reconcile_once(object: &Disk, ctx: &Arc<Context>) -> Result<Action, Err
         tracing::info!(error = error as &dyn std::error::Error, uid, "failed to write an object of a disk");
         requeue = Requeue::After(WRITE_RETRY_DELAY);
     }
-    ctx.soft_states.set_object_error(uid, refused.map(|error| error.user_message()));
+    ctx.soft_states.update_disk(uid, |state| state.error = refused.map(|error| error.user_message()));
     for (uid, write) in &plan.operation_writes {
         if !write_for_operation(ctx, uid, write).await? {
             // Not earlier, because a plan that expects the object asks for an immediate reconciliation.
             requeue = Requeue::After(WRITE_RETRY_DELAY);
         }
     }
+    if !listings::execute(ctx, object, plan.listings).await? {
+        requeue = requeue.earlier(Requeue::After(WRITE_RETRY_DELAY));
+    }
     for (uid, call) in plan.agent_calls {
-        agents::start_for_operation(ctx, object, uid, call);
+        agents::start_for_disk(ctx, object, uid, call);
     }
     Ok(match requeue {
         Requeue::AwaitChange => Action::await_change(),

@@ -9,22 +9,16 @@ use jiff::Timestamp;
 use odc_api::v1alpha1::Phase;
 use odc_core::devserver::SecretState;
 use odc_core::devserver::agent_requests::AgentState;
+use odc_core::disk::DiskState;
 use parking_lot::Mutex;
 
 #[derive(Default)]
 pub struct SoftStates {
     /// Boxed because the table has more slots than entries.
     entries: Mutex<HashMap<String, Box<ServerSoftState>>>,
-    /// Of users and disks.
-    objects: Mutex<HashMap<String, ObjectState>>,
-}
-
-#[derive(Default)]
-struct ObjectState {
-    /// Consecutive failed reconciliations.
-    failures: u32,
-    /// Why the last write of an object for it was refused.
-    error: Option<String>,
+    disks: Mutex<HashMap<String, DiskState>>,
+    /// Consecutive failed reconciliations of users and disks.
+    object_failures: Mutex<HashMap<String, u32>>,
 }
 
 #[derive(Clone, Default)]
@@ -95,44 +89,53 @@ impl SoftStates {
         self.entries.lock().remove(uid);
     }
 
+    /// Adds an empty entry for a disk unless there is one.
+    pub fn insert_disk(&self, uid: &str) {
+        self.disks.lock().entry(uid.to_owned()).or_default();
+    }
+
+    pub fn remove_disk(&self, uid: &str) {
+        self.disks.lock().remove(uid);
+    }
+
+    pub fn disk(&self, uid: &str) -> DiskState {
+        self.disks.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    /// Updates the entry of a disk. If there is none, the update is discarded.
+    pub fn update_disk(&self, uid: &str, update: impl FnOnce(&mut DiskState)) {
+        if let Some(state) = self.disks.lock().get_mut(uid) {
+            update(state);
+        }
+    }
+
     /// Adds a user or disk unless it is known.
     pub fn insert_object(&self, uid: &str) {
-        self.objects.lock().entry(uid.to_owned()).or_default();
+        self.object_failures.lock().entry(uid.to_owned()).or_default();
     }
 
     pub fn remove_object(&self, uid: &str) {
-        self.objects.lock().remove(uid);
+        self.object_failures.lock().remove(uid);
     }
 
     /// As [`Self::record_failure`], for a user or disk.
     pub fn record_object_failure(&self, uid: &str) -> u32 {
-        self.objects.lock().get_mut(uid).map_or(1, |object| {
-            object.failures = object.failures.saturating_add(1);
-            object.failures
+        self.object_failures.lock().get_mut(uid).map_or(1, |failures| {
+            *failures = failures.saturating_add(1);
+            *failures
         })
     }
 
     /// Resets the number of failures of a user or disk.
     pub fn record_object_success(&self, uid: &str) {
-        if let Some(object) = self.objects.lock().get_mut(uid) {
-            object.failures = 0;
+        if let Some(failures) = self.object_failures.lock().get_mut(uid) {
+            *failures = 0;
         }
-    }
-
-    /// Records why the last write for a disk was refused.
-    pub fn set_object_error(&self, uid: &str, error: Option<String>) {
-        if let Some(object) = self.objects.lock().get_mut(uid) {
-            object.error = error;
-        }
-    }
-
-    pub fn object_error(&self, uid: &str) -> Option<String> {
-        self.objects.lock().get(uid)?.error.clone()
     }
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.entries.lock().len() + self.objects.lock().len()
+        self.entries.lock().len() + self.disks.lock().len() + self.object_failures.lock().len()
     }
 }
 

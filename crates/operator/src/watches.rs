@@ -170,11 +170,13 @@ fn disk_changed(ctx: &Context, disk: &Disk, deleted: bool) {
     let (namespace, name) = key.clone();
     if deleted {
         ctx.soft_states.remove_object(uid);
+        ctx.soft_states.remove_disk(uid);
         ctx.cluster.disk_index.remove(&key);
         ctx.work_queues.enqueue_namespace(&namespace);
         ctx.work_queues.disk_operations.notify_one();
     } else {
         ctx.soft_states.insert_object(uid);
+        ctx.soft_states.insert_disk(uid);
         ctx.cluster.disk_index.insert(key);
         ctx.work_queues.enqueue_disk(&namespace, &name);
     }

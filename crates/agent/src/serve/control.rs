@@ -16,6 +16,7 @@ use crate::serve::context::Context;
 /// Time to wait for a starting Jupyter server before replying.
 const JUPYTER_START_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_QUIESCE_SECONDS: u64 = 3600;
+const MAX_FLUSH_SECONDS: u64 = 60;
 const MAX_REPORTED_INVALID_KEYS: usize = 20;
 
 /// Serves the requests of the operator until EOF.
@@ -105,6 +106,10 @@ pub async fn handle(request: Request, ctx: &Arc<Context>) -> Reply {
                 Ok(quiesced) => Reply::Quiesced(Box::new(quiesced)),
                 Err(error) => Reply::refused(format!("quiesce failed: {error}")),
             }
+        }
+        Request::Flush { within_seconds } => {
+            let timeout = Duration::from_secs(within_seconds.clamp(1, MAX_FLUSH_SECONDS));
+            Reply::Flushed(Box::new(lifecycle.quiesce.flush(timeout).await))
         }
         Request::Stats => Reply::Stats(agent_stats::stats(&ctx.activity.signals())),
         Request::SetIdleStatus { status } => {

@@ -1,13 +1,11 @@
 //! Quiesces a server before a stop: runs the preStop script, syncs the file systems, and lists the home directory.
-//! Processes keep running. May be repeated; the script runs once per stop.
+//! Processes keep running. May be repeated; the script runs once per stop. Also flushes the home before a snapshot.
 
-pub mod home_listing;
-pub mod render_listing;
-
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use odc_control::{Listing, Outcome, Quiesced, Text};
+use odc_control::{Flushed, HomeContent, Outcome, Quiesced, Text};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout_at};
 
@@ -17,6 +15,7 @@ use crate::pre_stop_script::claim::{Availability, PreStopRuns, RunState};
 use crate::pre_stop_script::runner;
 use crate::pre_stop_script::runner::Runner;
 use crate::syncfs::FileSystemSync;
+use crate::tree::home_listing;
 
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Part of the timeout that is reserved for the steps after the script.
@@ -46,20 +45,27 @@ impl Quiesce {
         let pre_stop_log = if has_failed { tail(self.state_dir.join("pre-stop.log"), deadline).await } else { None };
         let listing_deadline =
             deadline.min(Instant::now() + LISTING_TIMEOUT).checked_sub(after_script / 4).unwrap_or(deadline);
-        let (synced, listing) = tokio::join!(sync(deadline), list(self.home.clone(), listing_deadline, deadline));
-        let (listing, is_truncated) = listing.unzip();
-        Quiesced {
-            pre_stop,
-            pre_stop_log,
-            synced: synced.is_ok(),
-            sync_error: synced.err().map(Text::new),
-            listing,
-            listing_truncated: is_truncated.unwrap_or_default(),
-        }
+        let mut sync = FileSystemSync::default();
+        let started = sync.start();
+        let (synced, home) =
+            tokio::join!(finish(sync, started, deadline), list(self.home.clone(), listing_deadline, deadline));
+        let (synced, sync_error) = (synced.is_ok(), synced.err().map(Text::new));
+        Quiesced { pre_stop, pre_stop_log, synced, sync_error, home }
+    }
+
+    /// Syncs and lists the home of a server that continues to run. Returns before the timeout, even if a step hangs.
+    pub async fn flush(&self, timeout: Duration) -> Flushed {
+        let deadline = Instant::now() + timeout;
+        let listing_deadline = Instant::now() + LISTING_TIMEOUT.min(timeout.saturating_sub(timeout / 4));
+        let mut sync = FileSystemSync::default();
+        let started = sync.start_at(self.home.clone());
+        let (synced, home) =
+            tokio::join!(finish(sync, started, deadline), list(self.home.clone(), listing_deadline, deadline));
+        Flushed { synced: synced.is_ok(), sync_error: synced.err().map(Text::new), home }
     }
 
     /// Records that the stop was cancelled; the next one runs the script again.
-    pub fn cancel(&self) -> std::io::Result<()> {
+    pub fn cancel(&self) -> io::Result<()> {
         PreStopRuns::new(&self.state_dir).cancel()
     }
 
@@ -129,10 +135,9 @@ async fn tail(log: PathBuf, deadline: Instant) -> Option<Text> {
     timeout_at(deadline.into(), spawn_blocking(read)).await.ok()?.ok()?
 }
 
-/// Syncs the file systems. Does not wait for one that hangs beyond the deadline.
-async fn sync(deadline: Instant) -> Result<(), String> {
-    let mut sync = FileSystemSync::default();
-    sync.start().map_err(|error| error.to_string())?;
+/// Waits for a sync, but not for a file system that hangs beyond the deadline.
+async fn finish(mut sync: FileSystemSync, started: io::Result<()>, deadline: Instant) -> Result<(), String> {
+    started.map_err(|error| error.to_string())?;
     while !sync.is_done() {
         if Instant::now() >= deadline {
             return Err("a file system is not responding".to_owned());
@@ -143,8 +148,8 @@ async fn sync(deadline: Instant) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
-async fn list(home: PathBuf, listing_deadline: Instant, deadline: Instant) -> Option<(Listing, bool)> {
-    let read = spawn_blocking(move || Some(render_listing::render(&home_listing::read(&home, listing_deadline).ok()?)));
+async fn list(home: PathBuf, listing_deadline: Instant, deadline: Instant) -> Option<HomeContent> {
+    let read = spawn_blocking(move || home_listing::read(&home, listing_deadline).ok());
     timeout_at(deadline.into(), read).await.ok()?.ok()?
 }
 

@@ -30,6 +30,9 @@ const DICTIONARY: &[&str] = &[
     "\"quiesced\"",
     "\"preStop\":",
     "\"notStarted\":",
+    "\"flush\"",
+    "\"flushed\"",
+    "\"home\":",
     "\"listing\":",
 ];
 

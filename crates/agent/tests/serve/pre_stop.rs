@@ -33,7 +33,8 @@ fn script_runs_once_for_quiesce_and_stop() {
     for _ in 0..2 {
         let Reply::Quiesced(quiesced) = operator.request(&Request::Quiesce { within_seconds: 30 }) else { panic!() };
         assert_eq!(quiesced.pre_stop, Some(Outcome::Code(7)));
-        assert!(quiesced.synced && quiesced.listing.unwrap().contains("  work/\n"));
+        let listing = quiesced.home.unwrap().listing.decompress().unwrap();
+        assert!(quiesced.synced && listing.entries.iter().any(|entry| entry.path == "work/"));
     }
     server.terminate();
     wait_until("it exits", || pre_stop_exited(&server).then_some(()));

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 pub use source::DiskSource;
 pub use status::{
-    Consistency, DiskDeletion, DiskHolder, DiskPhase, DiskStatus, MAX_LISTED_POINTS, MAX_RETIRED_CLAIMS, PointReason,
-    RestorePoint, RetiredClaim,
+    Consistency, DiskDeletion, DiskHolder, DiskPhase, DiskStatus, LISTING_KEY, MAX_LISTED_POINTS, MAX_RETIRED_CLAIMS,
+    PointListing, PointReason, RestorePoint, RetiredClaim,
 };
 
 use crate::name::{DiskName, LABEL, ObjectName};
@@ -34,6 +34,10 @@ use crate::text::Text;
     category = "odc",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "Phase of the disk."),
     printcolumn(name = "Size", type_ = "string", json_path = ".spec.size", description = "Size of the disk."),
+    printcolumn(
+        name = "Used", type_ = "string", json_path = ".status.used",
+        description = "Space that files use, as of the newest restore point with a listing."
+    ),
     printcolumn(
         name = "Server", type_ = "string", json_path = ".status.holder.server",
         description = "Server that uses the disk."

@@ -14,6 +14,7 @@ pub fn one_of_each() -> Vec<Request> {
         Request::SetAccess(Access::default()),
         Request::Jupyter { on: true },
         Request::Quiesce { within_seconds: 0 },
+        Request::Flush { within_seconds: 0 },
         Request::Stats,
         Request::SetIdleStatus { status: Text::default() },
         Request::KeepAlive { seconds: 0, reason: None },
@@ -50,6 +51,7 @@ pub fn request() -> impl Strategy<Value = Request> {
         access().prop_map(Request::SetAccess),
         any::<bool>().prop_map(|on| Request::Jupyter { on }),
         any::<u64>().prop_map(|within_seconds| Request::Quiesce { within_seconds }),
+        any::<u64>().prop_map(|within_seconds| Request::Flush { within_seconds }),
         bounded().prop_map(|status| Request::SetIdleStatus { status }),
         (any::<u64>(), of(bounded())).prop_map(|(seconds, reason)| Request::KeepAlive { seconds, reason }),
     ]
@@ -151,16 +153,32 @@ fn quiesced() -> impl Strategy<Value = Quiesced> {
         Just(Outcome::TimedOut),
         (any::<i32>(), bounded()).prop_map(|(code, reason)| Outcome::NotStarted { code, reason }),
     ];
-    (of(outcome), of(bounded()), any::<bool>(), of(bounded()), of(bounded()), any::<bool>()).prop_map(
-        |(pre_stop, pre_stop_log, synced, sync_error, listing, listing_truncated)| Quiesced {
+    (of(outcome), of(bounded()), any::<bool>(), of(bounded()), of(home())).prop_map(
+        |(pre_stop, pre_stop_log, synced, sync_error, home)| Quiesced {
             pre_stop,
             pre_stop_log,
             synced,
             sync_error,
-            listing,
-            listing_truncated,
+            home,
         },
     )
+}
+
+fn home() -> impl Strategy<Value = HomeContent> {
+    let listing = prop::collection::vec(any::<u8>(), 0..100).prop_map(|bytes| CompressedListing::test(&bytes));
+    (any::<u64>(), any::<u64>(), listing).prop_map(|(used_bytes, files, listing)| HomeContent {
+        used_bytes,
+        files,
+        listing,
+    })
+}
+
+fn flushed() -> impl Strategy<Value = Flushed> {
+    (any::<bool>(), of(bounded()), of(home())).prop_map(|(synced, sync_error, home)| Flushed {
+        synced,
+        sync_error,
+        home,
+    })
 }
 
 fn stats() -> impl Strategy<Value = Stats> {
@@ -207,6 +225,7 @@ pub fn reply() -> impl Strategy<Value = Reply> {
         signals().prop_map(|signals| Reply::Signals(Box::new(signals))),
         jupyter().prop_map(Reply::Jupyter),
         quiesced().prop_map(|quiesced| Reply::Quiesced(Box::new(quiesced))),
+        flushed().prop_map(|flushed| Reply::Flushed(Box::new(flushed))),
         stats().prop_map(Reply::Stats),
         status().prop_map(|status| Reply::Status(Box::new(status))),
     ]

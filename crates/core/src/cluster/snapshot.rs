@@ -6,6 +6,7 @@ use odc_api::open_enum::OpenEnum;
 use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::{Consistency, PointReason};
 use odc_api::{annotation, label};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::VolumeAffinity;
@@ -41,6 +42,19 @@ pub struct Snapshot {
     pub class: Option<String>,
     /// The affinity of the volume it was taken of.
     pub affinity: VolumeAffinity,
+    /// The id of the listing that was reported for it.
+    pub listing_id: Option<String>,
+    pub listing: Option<StoredListing>,
+}
+
+/// A listing of the content of a restore point, in a `ConfigMap` of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredListing {
+    /// The uid of the `ConfigMap`.
+    pub uid: String,
+    pub used_bytes: u64,
+    pub files: u64,
 }
 
 /// A `VolumeSnapshotContent`.
@@ -87,6 +101,8 @@ impl Snapshot {
             affinity: annotation(annotation::VOLUME_AFFINITY)
                 .map(|text| VolumeAffinity::from_annotation(&text))
                 .unwrap_or_default(),
+            listing_id: annotation(annotation::LISTING_ID),
+            listing: annotation(annotation::LISTING).and_then(|text| serde_json::from_str(&text).ok()),
         }
     }
 }

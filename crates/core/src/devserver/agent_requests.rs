@@ -168,6 +168,8 @@ pub enum AgentRequest {
     GetSignals,
     /// Prepare for a stop within this time.
     Quiesce(Duration),
+    /// Sync the home to disk within this time.
+    Flush(Duration),
 }
 
 /// Returns the delay after this many consecutive failures.
@@ -190,7 +192,7 @@ pub(super) fn is_reachable(pod: &Pod) -> bool {
 }
 
 /// Returns `None` if the agent of the pod cannot be reached.
-pub(super) fn call(pod: &Pod, request: AgentRequest) -> Option<AgentCall> {
+pub(crate) fn call(pod: &Pod, request: AgentRequest) -> Option<AgentCall> {
     let Endpoint { address, host_key } = endpoint(pod)?;
     Some(AgentCall { pod: pod.uid.clone(), address: address.to_owned(), host_key: host_key.to_owned(), request })
 }

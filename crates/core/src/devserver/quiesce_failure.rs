@@ -72,14 +72,7 @@ mod tests {
     use crate::devserver::fixtures::at;
 
     fn done() -> Quiesced {
-        Quiesced {
-            pre_stop: Some(Outcome::Code(0)),
-            pre_stop_log: None,
-            synced: true,
-            sync_error: None,
-            listing: None,
-            listing_truncated: false,
-        }
+        Quiesced { pre_stop: Some(Outcome::Code(0)), pre_stop_log: None, synced: true, sync_error: None, home: None }
     }
 
     #[test]

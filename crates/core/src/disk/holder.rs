@@ -143,7 +143,7 @@ fn release(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder) {
         }
         (snapshot, None) => {
             steps.writes.extend(snapshot.into_iter().flat_map(|snapshot| point::delete(state, points, snapshot)));
-            let cause = state.observed.error.unwrap_or("the storage system did not take it in time");
+            let cause = state.write_error().unwrap_or("the storage system did not take it in time");
             fail(state, steps, holder, cause);
         }
         (Some(_), Some(rest)) => steps.requeue_after(rest),

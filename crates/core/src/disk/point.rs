@@ -7,7 +7,7 @@ use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::{Consistency, Disk, DiskOperation, MAX_LISTED_POINTS, PointReason, RestorePoint};
 use serde_json::json;
 
-use super::{ObservedSnapshots, State, claim, patch, temporary};
+use super::{ObservedSnapshots, State, claim, listing, patch, temporary};
 use crate::cluster::{Claim, Snapshot, SnapshotContent};
 use crate::manifest::Kind;
 use crate::plan::{Target, Write};
@@ -110,6 +110,7 @@ impl<'a> Points<'a> {
                 ready: self.is_verified(snapshot),
                 consistency: snapshot.consistency,
                 note: snapshot.note.as_deref().map(Into::into),
+                listing: listing::describe(snapshot),
             })
         };
         self.own.iter().filter_map(point).take(MAX_LISTED_POINTS).collect()
@@ -130,11 +131,13 @@ pub(super) fn create(state: &State<'_>, points: &Points<'_>, claim: &Claim, new:
         annotation::POINT_CONSISTENCY: new.consistency.as_str(),
     });
     let affinity = claim::affinity(state, claim).to_annotation();
+    let listing_id = listing::id_for(state, claim, new);
     let optional = [
         (annotation::OPERATION_UID, new.operation_uid),
         (annotation::POINT_NOTE, new.note),
         (annotation::STORAGE_CLASS, claim.class.as_deref()),
         (annotation::VOLUME_AFFINITY, affinity.as_deref()),
+        (annotation::LISTING_ID, listing_id.as_deref()),
     ];
     for (name, value) in optional {
         if let Some(value) = value {

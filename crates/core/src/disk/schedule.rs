@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use odc_api::v1alpha1::{Consistency, PointReason};
 
 use super::point::{self, MAX_SNAPSHOTS_BEFORE_STOPS, NewPoint};
-use super::{State, Steps};
+use super::{State, Steps, flush};
 use crate::cluster::ClaimPhase;
 
 const HOUR: i64 = 60 * 60;
@@ -36,7 +36,8 @@ pub(super) fn take_due_points(state: &State<'_>, steps: &mut Steps) {
         let start = second - second.rem_euclid(period);
         let name = name(state.name, reason, start);
         let newest = points.own.iter().find(|snapshot| snapshot.reason == reason);
-        if newest.is_none_or(|newest| newest.name != name) && !points.is_name_taken(&name) {
+        let is_due = newest.is_none_or(|newest| newest.name != name) && !points.is_name_taken(&name);
+        if is_due && flush::is_flushed(state, steps) {
             let consistency = Consistency::CrashConsistent;
             let new = NewPoint { name: &name, reason, consistency, operation_uid: None, note: None, temporary: None };
             steps.disk_writes.push(point::create(state, points, claim, &new));

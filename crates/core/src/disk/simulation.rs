@@ -1,6 +1,7 @@
 //! A simulated namespace with one disk: the operator, which may crash after each of its writes, the storage controllers,
 //! and servers that obey the holder. The safety rules are checked at each step.
 
+mod listings;
 mod operation_pods;
 mod operation_scenario;
 mod refusal_scenario;
@@ -20,8 +21,9 @@ use odc_api::v1alpha1::{
 };
 use serde_json::json;
 
-use super::{Observed, ObservedSnapshots, OperationState, Plan, reconcile};
+use super::{DiskState, Observed, ObservedSnapshots, OperationState, Plan, reconcile};
 use crate::cluster::{Claim, ClaimPhase, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
+use crate::devserver::agent_requests::AgentRequest;
 use crate::devserver::fixtures;
 use crate::manifest::{Kind, Object};
 use crate::plan::{Target, Write};
@@ -50,12 +52,14 @@ pub(super) struct Namespace {
     pub(super) secrets: Vec<(String, String)>,
     /// What the operator remembers until it crashes.
     pub(super) operation_states: BTreeMap<String, OperationState>,
+    pub(super) disk_states: BTreeMap<String, DiskState>,
+    /// How agents of servers answer requests to flush.
+    pub(super) flush: FlushBehavior,
+    pub(super) config_maps: Vec<ConfigMap>,
     /// The time without activity that agents report. They do not answer without it.
     pub(super) idle_seconds: Option<u64>,
     /// The kind of which the API server refuses to create objects.
     pub(super) refused: Option<Kind>,
-    /// Why the last write for a disk was refused.
-    error: Option<String>,
     /// Why the API server refuses to create pods.
     pub(super) pod_error: Option<String>,
     /// The commands of jobs, by uid of the pod.
@@ -80,6 +84,25 @@ pub(super) struct Namespace {
 
 struct Crash;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FlushBehavior {
+    /// The agent flushes the disk and lists it.
+    Succeeds,
+    /// The agent refuses, or does not know the request.
+    Fails,
+    /// No reply.
+    Hangs,
+}
+
+/// A `ConfigMap` with a listing.
+#[derive(Clone, Debug)]
+pub(super) struct ConfigMap {
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// The uid of the snapshot that owns it.
+    pub(super) owner: String,
+}
+
 impl Namespace {
     pub(super) fn new() -> Self {
         Self {
@@ -96,9 +119,11 @@ impl Namespace {
             snapshots_fail: false,
             secrets: vec![],
             operation_states: BTreeMap::new(),
+            disk_states: BTreeMap::new(),
+            flush: FlushBehavior::Succeeds,
+            config_maps: vec![],
             idle_seconds: Some(0),
             refused: None,
-            error: None,
             pod_error: None,
             jobs: BTreeMap::new(),
             job_error: None,
@@ -197,10 +222,10 @@ impl Namespace {
 
     fn fingerprint(&self) -> String {
         let Self { disks, servers, pods, operations, claims, volumes, snapshots, contents, terminating, .. } = self;
-        let Self { secrets, operation_states, error, .. } = self;
+        let Self { secrets, operation_states, disk_states, config_maps, .. } = self;
         format!(
             "{disks:?}{servers:?}{pods:?}{operations:?}{claims:?}{volumes:?}{snapshots:?}{contents:?}{terminating:?}\
-             {secrets:?}{operation_states:?}{error:?}"
+             {secrets:?}{operation_states:?}{disk_states:?}{config_maps:?}"
         )
     }
 
@@ -276,6 +301,7 @@ impl Namespace {
     fn run_servers(&mut self) {
         let holder = self.disks.first().and_then(|disk| disk.status.as_ref()?.holder.clone());
         let claim = self.disks.first().and_then(|disk| disk.status.as_ref()?.claim.clone());
+        let mut stopped = Vec::new();
         for server in &mut self.servers {
             let name = server.metadata.name.clone().unwrap();
             let uid = server.metadata.uid.clone().unwrap();
@@ -297,15 +323,20 @@ impl Namespace {
                     let details = pod.server.as_mut().unwrap();
                     details.owner = Some(uid.clone());
                     details.created_for.clone_from(&details.owner);
+                    (details.ip, details.host_key) = (Some("10.0.0.2".into()), Some("ssh-ed25519 key".into()));
                     pod.claims = [claim.into()].into();
                     self.pods.push(pod);
                 }
                 (Desired::Hibernated | Desired::Ended, _, Some(position)) => {
-                    self.pods.remove(position);
+                    stopped.push(self.pods.remove(position));
                 }
                 (Desired::Hibernated | Desired::Ended, true, None) => status.admission = None,
                 _ => {}
             }
+        }
+        for pod in stopped {
+            // The agent is quiesced before.
+            self.record_listing(&pod);
         }
     }
 
@@ -316,7 +347,7 @@ impl Namespace {
             if self.execute(&disk, plan).is_err() {
                 // The next leader starts from the stored state.
                 self.operation_states.clear();
-                self.error = None;
+                self.disk_states.clear();
                 return;
             }
         }
@@ -338,12 +369,18 @@ impl Namespace {
             pods: self.pods.iter().collect(),
             operations: self.operations.iter().collect(),
             operation_states: self.operation_states.iter().map(|(uid, state)| (uid.as_str(), state.clone())).collect(),
+            disk_state: disk
+                .metadata
+                .uid
+                .as_ref()
+                .and_then(|uid| self.disk_states.get(uid))
+                .cloned()
+                .unwrap_or_default(),
             disks: self.disks.iter().collect(),
             owner: Some(&self.owner),
             control_cas: &self.control_cas,
             is_namespace_deleting: false,
             ready_nodes: self.ready_nodes.iter().map(String::as_str).collect(),
-            error: self.error.as_deref(),
         };
         reconcile(disk, &observed, &fixtures::settings(), self.now)
     }
@@ -368,20 +405,27 @@ impl Namespace {
             operation.status = Some(status);
             self.count()?;
         }
-        self.error = None;
+        let mut refused = None;
         for write in plan.disk_writes {
-            self.error = self.refuse(&write).or(self.error.take());
-            if self.refuse(&write).is_none() {
-                self.write(&write);
+            match self.refuse(&write) {
+                None => self.write(&write),
+                error => refused = error,
             }
             self.count()?;
+        }
+        if let Some(uid) = &uid {
+            self.disk_states.entry(uid.clone()).or_default().error = refused;
         }
         for (uid, write) in plan.operation_writes {
             self.write_for_operation(&uid, &write);
             self.count()?;
         }
+        self.execute_listings(disk, plan.listings)?;
         for (uid, call) in plan.agent_calls {
-            self.answer(&uid, call);
+            match call.request {
+                AgentRequest::Flush(_) => self.flush(disk, &call),
+                _ => self.answer(&uid, call),
+            }
         }
         Ok(())
     }
@@ -452,6 +496,7 @@ impl Namespace {
                 disk.metadata.finalizers = Some(finalizers);
                 self.collect_disks();
             }
+            Kind::VolumeSnapshot => self.annotate(object),
             Kind::PersistentVolumeClaim => {
                 let claim = self.claims.iter_mut().find(|claim| claim.name == *name).unwrap();
                 let size = body["spec"]["resources"]["requests"]["storage"].as_str().unwrap();
@@ -474,6 +519,8 @@ impl Namespace {
                 let snapshots = self.snapshots.as_mut().unwrap();
                 let deleted = snapshots.iter().position(|snapshot| snapshot.uid == target.uid).unwrap();
                 let deleted = snapshots.remove(deleted);
+                // Garbage collection.
+                self.config_maps.retain(|config_map| config_map.owner != deleted.uid);
                 let is_ready = |snapshot: &Snapshot| {
                     snapshot.is_ready && !snapshot.is_temporary && snapshot.claim_uid == deleted.claim_uid
                 };
@@ -490,6 +537,7 @@ impl Namespace {
                 self.collect_disks();
             }
             Kind::Pod => self.pods.retain(|pod| pod.uid != target.uid),
+            Kind::ConfigMap => self.config_maps.retain(|config_map| config_map.uid != target.uid),
             other => panic!("unexpected deletion of {other:?}"),
         }
     }

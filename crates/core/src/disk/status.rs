@@ -7,7 +7,7 @@ use odc_api::v1alpha1::{DiskPhase, DiskStatus};
 
 use super::claim::{self, ClaimState};
 use super::size::Expansion;
-use super::{State, deletion, size};
+use super::{State, deletion, listing, size};
 use crate::cluster::ClaimPhase;
 use crate::devserver::active_admission;
 use crate::manifest::Kind;
@@ -36,6 +36,8 @@ pub(super) fn complete(state: &State<'_>, mut status: DiskStatus, point_failure:
     }
     if let Some(points) = &state.points {
         status.points = points.describe();
+        let (used, used_at) = listing::usage(state, points).unzip();
+        (status.used, status.used_at) = (used, used_at.flatten());
     }
     let reports =
         [(Type::Ready, ready), (Type::InUse, in_use), (Type::PointsAvailable, points_available(state, point_failure))];
@@ -72,8 +74,8 @@ fn ready(state: &State<'_>) -> Report {
     }
     match &state.claim {
         ClaimState::NotCreated => match claim::resolve_source(state) {
-            Ok(_) if state.observed.error.is_some() => {
-                unready(Reason::Provisioning, state.observed.error.unwrap_or_default().to_owned())
+            Ok(_) if state.write_error().is_some() => {
+                unready(Reason::Provisioning, state.write_error().unwrap_or_default().to_owned())
             }
             Ok(_) => Report::new(true, Reason::NotProvisioned, "The claim is created when a server uses the disk."),
             Err((reason, message)) => unready(reason, message),
@@ -187,7 +189,7 @@ fn points_available(state: &State<'_>, failure: Option<String>) -> Report {
             "The cluster has no VolumeSnapshot API. Ask an administrator to install a CSI driver with snapshots.";
         return Report::new(false, Reason::SnapshotsUnsupported, message);
     };
-    let refused = state.observed.error.filter(|error| error.contains(Kind::VolumeSnapshot.as_str()));
+    let refused = state.write_error().filter(|error| error.contains(Kind::VolumeSnapshot.as_str()));
     let last_failure = || {
         let stored = condition::find(&state.stored.conditions, Type::PointsAvailable)?;
         let newest = points.own.iter().find(|snapshot| points.is_verified(snapshot)).and_then(|newest| newest.taken_at);
@@ -218,7 +220,7 @@ fn resized(state: &State<'_>) -> Option<Report> {
         Expansion::Needed | Expansion::Waiting => Report::new(
             false,
             Reason::Resizing,
-            match state.observed.error.filter(|error| error.contains(Kind::PersistentVolumeClaim.as_str())) {
+            match state.write_error().filter(|error| error.contains(Kind::PersistentVolumeClaim.as_str())) {
                 Some(error) => error.to_owned(),
                 None => format!(
                     "Waiting until the volume has {size}. Some drivers expand it only while a server uses the disk."

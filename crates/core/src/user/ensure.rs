@@ -96,6 +96,7 @@ fn exact_fields(kind: Kind) -> &'static [&'static str] {
         Kind::Namespace
         | Kind::ServiceAccount
         | Kind::Secret
+        | Kind::ConfigMap
         | Kind::Service
         | Kind::Pod
         | Kind::PersistentVolumeClaim

@@ -212,6 +212,7 @@ fn normalize(kind: Kind, body: Value) -> Option<Value> {
         Kind::NetworkPolicy => read::<k8s_openapi::api::networking::v1::NetworkPolicy>(body),
         Kind::PodDisruptionBudget => read::<k8s_openapi::api::policy::v1::PodDisruptionBudget>(body),
         Kind::Secret
+        | Kind::ConfigMap
         | Kind::Service
         | Kind::Pod
         | Kind::PersistentVolumeClaim

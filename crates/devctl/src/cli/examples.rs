@@ -55,6 +55,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     ("disk undelete", "devctl disk undelete data"),
     ("disk points", "devctl disk points home\ndevctl disk points home -o json | jq -r '.[0].name'"),
+    (
+        "disk files",
+        "devctl disk files home                   # at the newest restore point with a listing\ndevctl disk files home home-1a2b3c4d -o json | jq -r '.entries[].path'",
+    ),
     ("disk snapshot", "devctl disk snapshot home --note 'before the upgrade'"),
     (
         "disk browse",

@@ -5,6 +5,7 @@ mod change;
 mod create;
 mod delete;
 mod diff;
+mod files;
 mod list;
 mod operation;
 mod rollback;
@@ -61,6 +62,8 @@ pub enum DiskCommand {
     Undelete(DiskArg),
     /// List the restore points of a disk, newest first
     Points(DiskArg),
+    /// List the largest files and directories at a restore point, with their disk usage
+    Files(files::FilesArgs),
     /// Take a restore point
     Snapshot(operation::SnapshotArgs),
     /// Open a restore point read-only in a shell, or run a command there
@@ -111,6 +114,7 @@ pub async fn run(ctx: &ClusterContext, args: DiskArgs) -> Result<()> {
         DiskCommand::Delete(args) => delete::run(ctx, &args).await,
         DiskCommand::Undelete(args) => delete::undelete(ctx, &args).await,
         DiskCommand::Points(args) => list::points(ctx, &args).await,
+        DiskCommand::Files(args) => files::run(ctx, &args).await,
         DiskCommand::Snapshot(args) => operation::snapshot(ctx, args).await,
         DiskCommand::Browse(args) => browse::run(ctx, args).await,
         DiskCommand::Diff(args) => diff::run(ctx, args).await,

@@ -1,5 +1,6 @@
 //! Disks: names, restore points, and which server uses them.
 
+mod listing;
 mod summary;
 
 use kube::ResourceExt as _;
@@ -7,6 +8,7 @@ use odc_api::name::{DiskName, ObjectName};
 use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::{Disk, DiskAction, DiskPhase, DiskRetention, DiskSchedule, DiskSource, DiskSpec, Phase};
 
+pub use listing::{Entry, Listing};
 pub use summary::{DiskSummary, Holder, Point, Source};
 
 use crate::error::{Error, Result};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation};
 use odc_core::cluster::{Claim, Node, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
 use odc_core::devserver::SecretState;
-use odc_core::disk::{Observed, ObservedSnapshots, OperationState};
+use odc_core::disk::{DiskState, Observed, ObservedSnapshots, OperationState};
 
 use crate::agents::ssh_control_ca::ControlCa;
 use crate::context::Context;
@@ -23,12 +23,12 @@ pub struct ObservedDisk {
     pods: Vec<Arc<Pod>>,
     operations: Vec<Arc<DiskOperation>>,
     operation_states: Vec<(String, ServerSoftState)>,
+    disk_state: DiskState,
     disks: Vec<Arc<Disk>>,
     owner: Option<Arc<DevServerUser>>,
     control_ca: Option<Arc<ControlCa>>,
     is_namespace_deleting: bool,
     nodes: Vec<Arc<Node>>,
-    error: Option<String>,
 }
 
 impl ObservedDisk {
@@ -58,12 +58,12 @@ impl ObservedDisk {
             pods: cluster.pods.in_namespace(namespace),
             operations,
             operation_states,
+            disk_state: ctx.soft_states.disk(disk.metadata.uid.as_deref().unwrap_or_default()),
             disks: cluster.disks_in_namespace(namespace),
             owner: cluster.owner(namespace),
             control_ca: ctx.control_ca.borrow().ready(),
             is_namespace_deleting: cluster.namespaces.get("", namespace).is_some_and(|found| found.is_deleting),
             nodes: cluster.nodes.all(),
-            error: ctx.soft_states.object_error(disk.metadata.uid.as_deref().unwrap_or_default()),
         }
     }
 
@@ -85,12 +85,12 @@ impl ObservedDisk {
                 .iter()
                 .map(|(uid, state)| (uid.as_str(), remembered(state)))
                 .collect(),
+            disk_state: self.disk_state.clone(),
             disks: self.disks.iter().map(|disk| &**disk).collect(),
             owner: self.owner.as_deref(),
             control_cas: self.control_ca.as_ref().map_or(&[], |ca| &ca.trusted_keys),
             is_namespace_deleting: self.is_namespace_deleting,
             ready_nodes: self.nodes.iter().filter(|node| node.is_ready()).map(|node| node.name.as_str()).collect(),
-            error: self.error.as_deref(),
         }
     }
 }

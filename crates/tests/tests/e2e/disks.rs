@@ -16,6 +16,11 @@ async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> 
         hibernate(tenant).await?;
         let point = wait_for_point(tenant).await?;
         assert_eq!((&point["reason"], &point["consistency"]), (&json!("Stop"), &json!("Clean")));
+        wait_for(tenant, "disk/home", "{.status.points[0].listing.files}").await?;
+        let name = point["name"].as_str().context("the point has no name")?;
+        let listing = tenant.kubectl(&["get", "configmap", name, "-o", "json"]).await?;
+        let listing: Value = serde_json::from_str(&listing)?;
+        assert_eq!(listing["metadata"]["ownerReferences"][0]["name"], json!(name));
         wake(tenant).await?;
         assert_eq!(tenant.exec("box-0", "cat $HOME/work").await?, "first\n");
         tenant.exec("box-0", "echo second > $HOME/work && sync").await?;

@@ -89,6 +89,7 @@ async fn handle(request: Request, peer: Peer, ctx: &Arc<Context>) -> Reply {
         | Request::SetAccess(_)
         | Request::Jupyter { .. }
         | Request::Quiesce { .. }
+        | Request::Flush { .. }
         | Request::Stats
         | Request::SetIdleStatus { .. } => {
             Reply::refused("permission denied: this request is reserved for the operator")

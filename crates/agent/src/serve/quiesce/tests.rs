@@ -43,9 +43,10 @@ async fn script_runs_once_for_concurrent_requests() {
     for task in tasks {
         let quiesced = task.await.unwrap();
         assert_eq!(quiesced.pre_stop, Some(Outcome::Code(3)));
-        assert!(quiesced.synced && !quiesced.listing_truncated);
+        assert!(quiesced.synced);
         assert_eq!(quiesced.pre_stop_log.as_deref(), Some("saved"));
-        assert!(quiesced.listing.unwrap().contains("  runs\n"));
+        let listing = quiesced.home.unwrap().listing.decompress().unwrap();
+        assert!(listing.entries.iter().any(|entry| entry.path == "runs") && !listing.incomplete, "{listing:?}");
     }
     assert_eq!(fs::read_to_string(server.home.path().join("runs")).unwrap(), "run\n");
     assert_eq!(fs::read_to_string(server.state.path().join("pre-stop.log")).unwrap(), "saved\n");
@@ -139,15 +140,20 @@ async fn sync_runs_without_script_and_home() {
     let server = server(None);
     let quiesce = Quiesce { home: "/no/such/home".into(), ..(*server.quiesce).clone() };
     let quiesced = quiesce.run(TIMEOUT).await;
-    assert_eq!(
-        quiesced,
-        Quiesced {
-            pre_stop: None,
-            pre_stop_log: None,
-            synced: true,
-            sync_error: None,
-            listing: None,
-            listing_truncated: false,
-        }
-    );
+    assert_eq!(quiesced, Quiesced { pre_stop: None, pre_stop_log: None, synced: true, sync_error: None, home: None });
+}
+
+#[tokio::test]
+async fn flush_syncs_and_lists_without_the_script() {
+    let server = server(Some("echo run >>$H/runs"));
+    fs::write(server.home.path().join("work"), "x").unwrap();
+    let flushed = server.quiesce.flush(TIMEOUT).await;
+    assert!(flushed.synced && flushed.sync_error.is_none(), "{flushed:?}");
+    let listing = flushed.home.unwrap().listing.decompress().unwrap();
+    let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
+    assert_eq!(paths, ["work"]);
+    let without_home = Quiesce { home: "/no/such/home".into(), ..(*server.quiesce).clone() };
+    let flushed = without_home.flush(TIMEOUT).await;
+    assert!(!flushed.synced && flushed.home.is_none());
+    assert!(flushed.sync_error.unwrap().starts_with("/no/such/home: "));
 }

@@ -46,6 +46,14 @@ pub struct DiskStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used: Option<Time>,
 
+    /// Bytes that the files on the disk use, rounded up to mebibytes, as of the newest restore point with a listing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<Quantity>,
+
+    /// Time of that restore point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_at: Option<Time>,
+
     /// Topology of the volume, such as csi.odc.dev/pool=main. Unset if every node can mount it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Text<253>>,
@@ -139,6 +147,25 @@ pub struct RestorePoint {
     /// Note of the operation that took it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Text<256>>,
+
+    /// Listing of the content, if one is stored: in the ConfigMap of the same name, in binaryData, as JSON compressed
+    /// with gzip. It is kept for the newest three restore points that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listing: Option<PointListing>,
+}
+
+/// The key of a listing in the binaryData of its ConfigMap.
+pub const LISTING_KEY: &str = "listing.json.gz";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PointListing {
+    /// Bytes that the files use, rounded up to mebibytes.
+    pub used: Quantity,
+
+    /// Number of files.
+    #[schemars(range(min = 0))]
+    pub files: i64,
 }
 
 string_enum! {

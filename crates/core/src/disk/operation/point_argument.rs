@@ -5,7 +5,7 @@ use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Consistency, DiskOperation, PointReason};
 
 use super::super::point::{self, MAX_SNAPSHOTS_BEFORE_STOPS, NewPoint};
-use super::super::{SNAPSHOT_TIMEOUT, State, Steps, claim};
+use super::super::{SNAPSHOT_TIMEOUT, State, Steps, claim, flush};
 use super::{Progress, READY_TIMEOUT, started_at, write_error};
 use crate::cluster::{ClaimPhase, Snapshot};
 use crate::time::remaining;
@@ -66,6 +66,9 @@ fn take<'a>(
             return Err(Progress::Failed(Reason::OperationTimeout, message));
         }
         let is_used = state.stored.holder.is_some() || state.writers().next().is_some();
+        if is_used && !flush::is_flushed(state, steps) {
+            return Err(Progress::Wait("Waiting until the server has written its data to the disk.".into()));
+        }
         let consistency = if is_used { Consistency::CrashConsistent } else { Consistency::Clean };
         let note = operation.spec.note.as_ref().map(Text::as_str);
         let temporary = is_temporary.then_some(operation);

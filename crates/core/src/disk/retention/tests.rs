@@ -29,6 +29,8 @@ fn snapshot(sequence: u64, reason: PointReason, is_ready: bool, claim: &str) -> 
         restore_size: is_ready.then(|| Quantity::bytes(1)),
         class: None,
         affinity: VolumeAffinity::default(),
+        listing_id: None,
+        listing: None,
     }
 }
 

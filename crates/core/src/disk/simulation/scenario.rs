@@ -72,6 +72,27 @@ fn every_stop_leaves_one_clean_verified_point() {
 }
 
 #[test]
+fn listings_are_stored_for_the_newest_points_and_collected_with_them() {
+    check(|namespace| {
+        namespace.disks[0].spec.retention.stops = 4;
+        for _ in 0..6 {
+            use_once(namespace, "box");
+        }
+        let points = &namespace.disk().status.as_ref().unwrap().points;
+        let listed = points.iter().filter(|point| point.listing.is_some());
+        // A listing in memory is lost in a crash.
+        assert!((2..=3).contains(&listed.clone().count()), "{points:?}");
+        for point in listed {
+            assert!(namespace.config_maps.iter().any(|config_map| config_map.name == point.name.as_str()));
+        }
+        // One that was created right before a crash, and is not recorded, is deleted with its point.
+        assert!(namespace.config_maps.len() <= 4, "{:?}", namespace.config_maps);
+        let owns = |owner: &str| namespace.snapshots.iter().flatten().any(|snapshot| snapshot.uid == owner);
+        assert!(namespace.config_maps.iter().all(|config_map| owns(&config_map.owner)));
+    });
+}
+
+#[test]
 fn preempted_server_gets_its_disk_back_after_the_point() {
     check(|namespace| {
         namespace.add_server("box");

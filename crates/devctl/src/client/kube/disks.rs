@@ -4,9 +4,11 @@ use ::kube::ResourceExt as _;
 use ::kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationSpec};
+use k8s_openapi::api::core::v1::ConfigMap;
+use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationSpec, LISTING_KEY};
 use serde_json::Value;
 
+use super::error::with_object;
 use super::{FIELD_MANAGER, KubeClient};
 use crate::client::{Disks, WatchEvent};
 use crate::error::{Error, Kind, Result};
@@ -60,6 +62,12 @@ impl Disks for KubeClient {
 
     async fn delete_disk(&self, name: &str, uid: &str) -> Result<()> {
         self.delete_own::<DiskSummary>(name, uid, false).await
+    }
+
+    async fn listing(&self, point: &str) -> Result<Option<Vec<u8>>> {
+        let stored = self.own_api::<ConfigMap>().get_opt(point).await;
+        let stored = stored.map_err(|error| with_object(self.error(error), &format!("listing of {point}")))?;
+        Ok(stored.and_then(|stored| stored.binary_data?.remove(LISTING_KEY)).map(|content| content.0))
     }
 
     async fn create_operation(&self, spec: &DiskOperationSpec) -> Result<DiskOperation> {

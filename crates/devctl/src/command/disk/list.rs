@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::model::disk::{self, DiskSummary, Point};
 use crate::output::duration::{format_clock, format_since};
 use crate::output::json::disk::{DiskJson, PointJson};
+use crate::output::size::format_quantity;
 use crate::output::style::{BLUE, DIM, GREEN, PLAIN, RED, YELLOW};
 use crate::output::{Cell, Column, Table};
 
@@ -44,6 +45,7 @@ fn disk_table(disks: &[DiskSummary], now: Timestamp) -> Table {
         Column::new("NAME"),
         Column::new("PHASE"),
         Column::new("SIZE"),
+        Column::new("USED").drop_priority(3),
         Column::new("SERVER").drop_priority(1),
         Column::new("POINTS").drop_priority(4),
         Column::new("LAST USED").drop_priority(3),
@@ -60,6 +62,7 @@ fn disk_table(disks: &[DiskSummary], now: Timestamp) -> Table {
             json.name.into(),
             Cell::styled(json.phase, phase_style(disk::phase(disk))),
             json.size.into(),
+            disk.status.used.map_or_else(|| "-".to_owned(), format_quantity).into(),
             json.server.unwrap_or_default().into(),
             json.point_count.to_string().into(),
             last_used.unwrap_or_default().into(),
@@ -101,7 +104,7 @@ fn point_table(points: &[Point], now: Timestamp) -> Table {
         Column::new("SIZE").wide(),
     ]);
     for point in points {
-        let PointJson { name, at, reason, consistency, size, ready, note } = PointJson::from(point);
+        let PointJson { name, at, reason, consistency, size, ready, note, listing: _ } = PointJson::from(point);
         table.row([
             name.into(),
             at.map(|at| format_clock(at, now)).unwrap_or_default().into(),
@@ -132,14 +135,14 @@ mod tests {
             "message": "Claim home-1 was deleted.", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let mut failed = DiskSummary::test("disk-home", "50Gi");
         failed.status = serde_json::from_value(json!({"phase": "Failed", "conditions": [condition],
-            "lastUsed": "1970-01-01T00:00:00Z",
+            "lastUsed": "1970-01-01T00:00:00Z", "used": "3277Mi",
             "holder": {"server": "box", "uid": "u", "since": "2026-01-01T00:00:00Z"}}))
         .unwrap();
         let now = Timestamp::from_second(7200).unwrap();
         assert_eq!(
             plain(&disk_table(&[failed], now)),
-            "NAME        PHASE    SIZE   SERVER   POINTS   LAST USED   MESSAGE\n\
-             disk-home   Failed   50Gi   box      0        2h ago      Claim home-1 was deleted.\n"
+            "NAME        PHASE    SIZE   USED    SERVER   POINTS   LAST USED   MESSAGE\n\
+             disk-home   Failed   50Gi   3.3Gi   box      0        2h ago      Claim home-1 was deleted.\n"
         );
     }
 

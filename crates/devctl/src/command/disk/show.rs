@@ -13,6 +13,7 @@ use crate::model::disk::{self, DiskSummary, Source};
 use crate::output::duration::{format_clock, format_since};
 use crate::output::json::disk::{DiskDetailJson, OperationJson};
 use crate::output::key_values::KeyValues;
+use crate::output::size::format_quantity;
 use crate::output::style::{BOLD, RED, paint};
 
 /// The most operations that are printed.
@@ -41,6 +42,7 @@ fn rows(disk: &DiskSummary, operations: &[DiskOperation], now: Timestamp) -> Key
     rows.add("Phase", paint(phase_style(disk::phase(disk)), &json.disk.phase));
     rows.add("Message", problem(disk).unwrap_or_default());
     rows.add("Size", json.disk.size);
+    rows.add("Used", format_used(disk, now));
     rows.add("Class", json.disk.storage_class.unwrap_or_default());
     rows.add("Source", disk.spec.source.as_ref().map(format_source).unwrap_or_default());
     rows.add("Server", format_holder(disk, now));
@@ -75,6 +77,13 @@ fn format_holder(disk: &DiskSummary, now: Timestamp) -> String {
         None => format!("for {}", format_since(holder.since.0, now)),
     };
     format!("{} ({state})", holder.server)
+}
+
+/// Returns the space that files used at the newest point with a listing.
+fn format_used(disk: &DiskSummary, now: Timestamp) -> String {
+    let Some(used) = disk.status.used else { return "-".to_owned() };
+    let age = disk.status.used_at.as_ref().map(|at| format!(" ({} ago)", format_since(at.0, now)));
+    format!("{}{}", format_quantity(used), age.unwrap_or_default())
 }
 
 /// Returns the numbers of points on a schedule that are kept.
@@ -126,6 +135,7 @@ mod tests {
         let mut disk = DiskSummary::test("disk-home", "50Gi");
         disk.spec.schedule.daily = 7;
         disk.status = serde_json::from_value(json!({"phase": "InUse", "claim": "disk-home-1",
+            "used": "1536Mi", "usedAt": "1970-01-01T00:00:00Z",
             "holder": {"server": "box", "uid": "u", "since": "1970-01-01T00:00:00Z"},
             "points": [{"name": "p", "at": "1970-01-01T00:00:00Z", "reason": "Stop", "consistency": "Clean"}]}))
         .unwrap();
@@ -136,7 +146,13 @@ mod tests {
         .unwrap();
         let text = rows(&disk, &[failed], Timestamp::from_second(3600).unwrap()).render("", None);
         let text = anstream::adapter::strip_str(&text).to_string();
-        for line in ["box (for 1h)", "7 daily", "1, newest", "Rollback Failed (op-1): Server box uses the disk."] {
+        for line in [
+            "1.5Gi (1h ago)",
+            "box (for 1h)",
+            "7 daily",
+            "1, newest",
+            "Rollback Failed (op-1): Server box uses the disk.",
+        ] {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(!text.contains("Deletion"), "{text}");

@@ -46,6 +46,8 @@ pub struct Status {
     pub claim: Option<String>,
     pub holder: Option<Holder>,
     pub last_used: Option<Time>,
+    pub used: Option<Quantity>,
+    pub used_at: Option<Time>,
     pub location: Option<String>,
     pub points: Vec<Point>,
     pub deletion: Option<DiskDeletion>,
@@ -75,6 +77,16 @@ pub struct Point {
     pub ready: bool,
     #[serde(default)]
     pub note: Option<String>,
+    #[serde(default)]
+    pub listing: Option<PointListing>,
+}
+
+/// A listing of the content of a point is stored.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PointListing {
+    pub used: Quantity,
+    pub files: i64,
 }
 
 impl TryFrom<&Disk> for DiskSummary {

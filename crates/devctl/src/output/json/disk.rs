@@ -8,7 +8,7 @@ use odc_api::v1alpha1::{DiskDiff, DiskOperation, DiskOperationResult};
 use serde::Serialize;
 
 use super::Condition;
-use crate::model::disk::{self, DiskSummary, Point};
+use crate::model::disk::{self, DiskSummary, Entry, Listing, Point};
 
 /// The schema of `devctl disk list`.
 #[derive(Clone, Debug, Serialize)]
@@ -21,6 +21,9 @@ pub struct DiskJson {
     pub reason: Option<String>,
     pub message: Option<String>,
     pub size: String,
+    /// Space that files used at the newest restore point with a listing.
+    pub used: Option<String>,
+    pub used_at: Option<Timestamp>,
     pub storage_class: Option<String>,
     pub claim: Option<String>,
     /// The server that uses the disk.
@@ -55,6 +58,48 @@ pub struct PointJson {
     /// Whether data can be restored from it.
     pub ready: bool,
     pub note: Option<String>,
+    /// What a listing of its content adds up to, if one is stored.
+    pub listing: Option<PointListingJson>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PointListingJson {
+    pub used: String,
+    pub files: i64,
+}
+
+/// The schema of `devctl disk files`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FilesJson {
+    pub point: String,
+    pub at: Option<Timestamp>,
+    pub used_bytes: u64,
+    pub files: u64,
+    /// Whether something was not counted. Sizes are lower limits then.
+    pub incomplete: bool,
+    /// The number of smaller entries that are missing.
+    pub omitted: u64,
+    pub entries: Vec<FileJson>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileJson {
+    pub path: String,
+    /// With everything below.
+    pub bytes: u64,
+    pub files: u64,
+}
+
+impl FilesJson {
+    pub fn new(point: &Point, listing: &Listing) -> Self {
+        let Listing { used_bytes, files, incomplete, omitted, entries } = listing.clone();
+        let entries = entries.into_iter().map(|Entry { path, bytes, files }| FileJson { path, bytes, files }).collect();
+        let (point, at) = (point.name.clone(), timestamp(point.at.as_ref()));
+        Self { point, at, used_bytes, files, incomplete, omitted, entries }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -167,6 +212,8 @@ impl From<&DiskSummary> for DiskJson {
             reason: ready.map(|ready| ready.reason.clone()),
             message: ready.map(|ready| ready.message.clone()).filter(|message| !message.is_empty()),
             size: spec.size.to_string(),
+            used: status.used.map(|used| used.to_string()),
+            used_at: timestamp(status.used_at.as_ref()),
             storage_class: spec.storage_class.clone(),
             claim: status.claim.clone(),
             server: status.holder.as_ref().map(|holder| holder.server.clone()),
@@ -192,9 +239,10 @@ impl DiskDetailJson {
 
 impl From<&Point> for PointJson {
     fn from(point: &Point) -> Self {
-        let Point { name, at, reason, consistency, size, ready, note } = point.clone();
+        let Point { name, at, reason, consistency, size, ready, note, listing } = point.clone();
         let (at, size) = (timestamp(at.as_ref()), size.map(|size| size.to_string()));
-        Self { name, at, reason, consistency, size, ready, note }
+        let listing = listing.map(|listing| PointListingJson { used: listing.used.to_string(), files: listing.files });
+        Self { name, at, reason, consistency, size, ready, note, listing }
     }
 }
 
@@ -240,7 +288,7 @@ mod tests {
         assert_eq!(
             value,
             json!({"name": "disk-home", "displayName": null, "phase": "Pending", "reason": null, "message": null,
-                "size": "50Gi", "storageClass": null, "claim": null, "server": null, "location": null,
+                "size": "50Gi", "used": null, "usedAt": null, "storageClass": null, "claim": null, "server": null, "location": null,
                 "deleted": false, "pointCount": 0, "createdAt": null, "lastUsed": null})
         );
     }
@@ -253,7 +301,8 @@ mod tests {
         assert_eq!(
             serde_json::to_value(PointJson::from(&point)).unwrap(),
             json!({"name": "home-1", "at": "2026-01-01T00:00:00Z", "reason": "OnDemand",
-                "consistency": "CrashConsistent", "size": null, "ready": true, "note": "before the upgrade"})
+                "consistency": "CrashConsistent", "size": null, "ready": true, "note": "before the upgrade",
+                "listing": null})
         );
     }
 

@@ -167,6 +167,9 @@ async fn disk_is_created_renamed_resized_deleted_and_undeleted() -> anyhow::Resu
         assert_eq!(fixture.ada(&["disk", "ls", "-o", "name"]).await?.success()?, "data\nhome\n");
         let points = fixture.ada_json(&["disk", "points", "home"]).await?;
         assert_eq!((&points[0]["name"], &points[0]["at"]), (&json!("home-2"), &json!(ago(600))));
+        let files = fixture.ada(&["disk", "files", "home"]).await?;
+        assert_eq!(files.code, Some(3), "{}", files.err);
+        assert!(files.err.contains("devctl disk browse home home-2"), "{}", files.err);
 
         fixture.ada(&["disk", "rename", "data", "Training data"]).await?.success()?;
         let shown = fixture.ada(&["disk", "show", "Training data"]).await?.success()?;

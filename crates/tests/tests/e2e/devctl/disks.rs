@@ -27,9 +27,18 @@ async fn home_on_the_default_disk_survives_hibernation_and_can_be_rolled_back() 
         let point = wait::until("the restore point of the stop is verified", TIMEOUT, async || {
             let points: Value = serde_json::from_str(&ada.success(&["disk", "points", "home", "-o", "json"]).await?)?;
             anyhow::ensure!(points[0]["ready"] == true && points[0]["at"].is_string(), "{points}");
+            anyhow::ensure!(points[0]["listing"].is_object(), "{points}");
             Ok(points[0]["name"].as_str().unwrap_or_default().to_owned())
         })
         .await?;
+        let files: Value = serde_json::from_str(&ada.success(&["disk", "files", "home", &point, "-o", "json"]).await?)?;
+        let entries = files["entries"].as_array().into_iter().flatten();
+        assert!(entries.clone().any(|entry| entry["path"] == "file" && entry["files"] == 1), "{files}");
+        let shown = ada.run(&["disk", "files", "home"]).await?;
+        assert!(shown.out.contains("file") && shown.err.contains(&format!("Restore point {point}")), "{shown:#?}");
+        let disks: Value = serde_json::from_str(&ada.success(&["disk", "list", "-o", "json"]).await?)?;
+        assert!(disks[0]["used"].is_string(), "{disks}");
+
         ada.success(&["ssh", "box", "--", "echo second > file"]).await?;
         let refused = ada.run(&["disk", "rollback", "home", &point, "--yes"]).await?;
         assert_eq!((refused.code, refused.err.contains("--stop")), (Some(5), true), "{refused:#?}");

@@ -259,7 +259,7 @@ fn is_of_disks(permission: &Permission) -> bool {
         | "diskoperations.odc.dev/status"
         | "volumesnapshots.snapshot.storage.k8s.io"
         | "volumesnapshotcontents.snapshot.storage.k8s.io" => true,
-        "persistentvolumeclaims" | "persistentvolumes" => writes,
+        "persistentvolumeclaims" | "persistentvolumes" | "configmaps" => writes,
         _ => false,
     }
 }

@@ -191,6 +191,7 @@ async fn check_own_objects(ada: &Client) -> anyhow::Result<()> {
     // Without an operator that serves it, the aggregated API does not exist.
     let missing = vec![
         get(format!("{NAMESPACE_PATH}/events/none")),
+        get(format!("{NAMESPACE_PATH}/configmaps/none")),
         get(format!("{events}/none")),
         get(format!("{queue}/queueentries")),
         get(format!("{queue}/queueentries/box")),
@@ -219,6 +220,8 @@ fn data_calls() -> Vec<Call> {
         get(format!("{NAMESPACE_PATH}/secrets")),
         get(format!("{NAMESPACE_PATH}/secrets/box-keys")),
         delete(format!("{NAMESPACE_PATH}/persistentvolumeclaims/home")),
+        get(format!("{NAMESPACE_PATH}/configmaps")),
+        delete(format!("{NAMESPACE_PATH}/configmaps/kube-root-ca.crt")),
         post(format!("{NAMESPACE_PATH}/serviceaccounts/odc-user/token"), pod()),
     ]
 }
