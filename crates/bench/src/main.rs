@@ -1,13 +1,14 @@
-//! `./dev bench`: benchmarks of the local cluster, the operator, the agent's SSH server, devctl, the queue end to end, and the
-//! scheduler alone.
+//! `./dev bench`: benchmarks of the local cluster, the operator, the agent's SSH server, devctl, disks, the queue end to end,
+//! and the scheduler alone.
 //!
 //! Absolute times mean little on a shared machine, so each is also reported relative to a baseline of the same run: the start
-//! of a control plane without nodes, the write rate of the API server, OpenSSH, or kubectl.
+//! of a control plane without nodes, the write rate of the API server, OpenSSH, kubectl, or a server with an ephemeral home.
 
 #![expect(clippy::cast_precision_loss, reason = "printed figures")]
 
 mod agent;
 mod devctl;
+mod disks;
 mod local;
 mod operator;
 mod queue;
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// `tune` plans without any measurement; the scheduler benchmark runs it under callgrind to count instructions.
-const USAGE: &str = "use agent, devctl, local, operator [SERVERS], queue, scheduler [--openb DIRECTORY] or \
+const USAGE: &str = "use agent, devctl, disks, local, operator [SERVERS], queue, scheduler [--openb DIRECTORY] or \
                      tune NODES PLANS PENDING";
 
 /// Default number of servers of the operator benchmark.
@@ -57,6 +58,7 @@ async fn main() -> ExitCode {
     let report: anyhow::Result<Report> = match *arguments {
         ["agent"] => agent::run().await.map(Report::from),
         ["devctl"] => devctl::run().await,
+        ["disks"] => disks::run().await.map(Report::from),
         ["local"] => local::run().await.map(Report::from),
         ["operator"] => operator::run(OPERATOR_SERVERS).await,
         ["operator", servers] if let Ok(servers) = servers.parse() => operator::run(servers).await,

@@ -150,6 +150,8 @@ fn fail<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E)
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const TABLE: &str = "\
@@ -174,6 +176,28 @@ mod tests {
         check("/pods/ro", true, Some(&Step::Nothing));
         check("/pods/ro", false, None);
         check("/pods/tmp", false, None);
+    }
+
+    #[test]
+    fn setting_the_group_leaves_the_files_as_they_are() {
+        let home = tempfile::tempdir().unwrap();
+        for number in 0..10_000 {
+            fs::write(home.path().join(number.to_string()), "").unwrap();
+        }
+        fs::create_dir(home.path().join("directory")).unwrap();
+        let files = || {
+            let entries = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap());
+            // The change time also shows a write of the same owner or mode.
+            let status =
+                |metadata: fs::Metadata| (metadata.mode(), metadata.gid(), metadata.ctime(), metadata.ctime_nsec());
+            entries.map(|entry| (entry.file_name(), status(entry.metadata().unwrap()))).collect::<BTreeMap<_, _>>()
+        };
+        let before = files();
+        // A group that also an unprivileged owner can set.
+        let group = fs::metadata(home.path()).unwrap().gid();
+        set_group(home.path(), group).unwrap();
+        assert_eq!(fs::metadata(home.path()).unwrap().mode() & 0o7777, 0o2770);
+        assert_eq!(files(), before);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod cluster;
 pub mod command;
 mod control_plane;
 mod database;
+pub mod devctl_user;
 pub mod etcd_snapshot;
 pub mod fake_kubelet;
 pub mod manifests;
@@ -28,6 +29,7 @@ mod scratch_cluster;
 pub mod shared_cluster;
 pub mod storage;
 pub mod terminal;
+pub mod tree;
 pub mod user;
 pub mod wait;
 

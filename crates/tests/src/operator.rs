@@ -5,7 +5,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -13,6 +16,7 @@ use crate::command::executable;
 use crate::{user, wait};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Requests a token of the operator's service account.
 pub async fn service_account_token(client: &Client) -> anyhow::Result<String> {
@@ -37,6 +41,19 @@ pub fn fast_timeouts() -> Vec<(&'static str, &'static str)> {
         ("ODC_UNSCHEDULABLE_TIMEOUT", "5s"),
         ("ODC_IDLE_GRACE", "5s"),
     ]
+}
+
+/// Lets the operator of a local cluster use the timeouts of [`fast_timeouts`].
+pub async fn shorten_timeouts(directory: &Path) -> anyhow::Result<()> {
+    let client = odc_local::cluster::client(&directory.join("kubeconfig")).await?;
+    let deployments: Api<Deployment> = Api::namespaced(client, "odc-system");
+    let env: Vec<_> = fast_timeouts().iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let container = json!({"name": "operator", "env": env});
+    let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+    deployments.patch("odc-operator", &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    let rolled_out = await_condition(deployments, "odc-operator", odc_local::odc_install::is_rolled_out);
+    tokio::time::timeout(ROLLOUT_TIMEOUT, rolled_out).await??;
+    Ok(())
 }
 
 /// An operator process. Killed when dropped.

@@ -131,12 +131,13 @@ fn mode(status: &Stat) -> u32 {
     status.st_mode & MODE_BITS
 }
 
-/// Reports whether the content of two entries of the same type differs. Files of the same size and modification time are
-/// not read.
+/// Reports whether the content of two entries of the same type differs. Files of the same size, modification time and change
+/// time are not read. The change time cannot be set, so it reveals a program that has restored the modification time.
 fn differs(earlier: BorrowedFd<'_>, later: BorrowedFd<'_>, name: &CStr, old: &Stat, new: &Stat) -> io::Result<bool> {
     match file_type(new) {
         FileType::RegularFile => {
-            let is_touched = (old.st_mtime, old.st_mtime_nsec) != (new.st_mtime, new.st_mtime_nsec);
+            let times = |status: &Stat| (status.st_mtime, status.st_mtime_nsec, status.st_ctime, status.st_ctime_nsec);
+            let is_touched = times(old) != times(new);
             if old.st_size != new.st_size || !is_touched {
                 return Ok(old.st_size != new.st_size);
             }

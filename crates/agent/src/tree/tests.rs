@@ -79,10 +79,12 @@ fn equal_trees_have_no_difference() {
 #[test]
 fn each_kind_of_change_is_reported() {
     let trees = Trees::new();
-    for name in ["content", "mode", "size", "type"] {
+    for name in ["content", "mode", "size", "time-restored", "type"] {
         trees.write_both(name, "text");
     }
     fs::write(trees.to("content"), "TEXT").unwrap();
+    fs::write(trees.to("time-restored"), "TEXT").unwrap();
+    set_time(&trees.to("time-restored"), 1000);
     fs::write(trees.to("size"), "longer text").unwrap();
     fs::set_permissions(trees.to("mode"), Permissions::from_mode(0o4755)).unwrap();
     fs::remove_file(trees.to("type")).unwrap();
@@ -93,8 +95,11 @@ fn each_kind_of_change_is_reported() {
     fs::write(trees.from("removed/a/file"), "").unwrap();
     fs::write(trees.to("added"), "").unwrap();
     let diff = trees.compare();
-    assert_eq!(diff.paths, ["A added", "M content", "M link", "M mode", "D removed/", "M size", "M type/"]);
-    assert_eq!((diff.added, diff.removed, diff.modified, diff.truncated), (1, 4, 5, false));
+    assert_eq!(
+        diff.paths,
+        ["A added", "M content", "M link", "M mode", "D removed/", "M size", "M time-restored", "M type/"]
+    );
+    assert_eq!((diff.added, diff.removed, diff.modified, diff.truncated), (1, 4, 6, false));
 }
 
 #[test]

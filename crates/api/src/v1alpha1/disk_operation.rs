@@ -190,8 +190,8 @@ pub struct DiskOperationResult {
     pub claim: Option<ObjectName>,
 }
 
-/// DiskDiff is what changed between two states of a disk. Type, mode, size and content are compared; a file whose size and
-/// modification time are equal is not read.
+/// DiskDiff is what changed between two states of a disk. Type, mode, size and content are compared; a file whose
+/// size, modification time and change time are equal is not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskDiff {

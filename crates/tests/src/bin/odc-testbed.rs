@@ -7,23 +7,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::wait::await_condition;
 use odc_tests::command::odc_local;
 use odc_tests::etcd_snapshot::EtcdSnapshot;
 use odc_tests::shared_cluster::{
     EXIT_ALREADY_RUNNING, GRANTED, Mode, Purpose, SharedCluster, directory_prefix, temporary_directory_prefix,
 };
 use odc_tests::{manifests, operator};
-use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{RwLock, mpsc, watch};
 
 /// Long enough for the test runner to start the next test.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 const DAEMON_EXIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::main]
@@ -52,7 +47,7 @@ async fn run(cluster: &SharedCluster) -> anyhow::Result<ExitCode> {
     let snapshot = match cluster.purpose {
         Purpose::Nodes(0) => None,
         Purpose::Nodes(_) => {
-            shorten_timeouts(cluster).await?;
+            operator::shorten_timeouts(&cluster.directory).await?;
             None
         }
         Purpose::ControlPlane(_) => {
@@ -97,20 +92,6 @@ async fn run(cluster: &SharedCluster) -> anyhow::Result<ExitCode> {
     drop(listener);
     odc_local(&cluster.directory, &["reset"]).await?.check()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Lets the operator use seconds instead of minutes.
-async fn shorten_timeouts(cluster: &SharedCluster) -> anyhow::Result<()> {
-    let client = odc_local::cluster::client(&cluster.directory.join("kubeconfig")).await?;
-    let deployments: Api<Deployment> = Api::namespaced(client, "odc-system");
-    let env: Vec<_> =
-        operator::fast_timeouts().iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-    let container = json!({"name": "operator", "env": env});
-    let patch = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
-    deployments.patch("odc-operator", &PatchParams::default(), &Patch::Strategic(patch)).await?;
-    let rolled_out = await_condition(deployments, "odc-operator", odc_local::odc_install::is_rolled_out);
-    tokio::time::timeout(ROLLOUT_TIMEOUT, rolled_out).await??;
-    Ok(())
 }
 
 /// Serves one test until it closes the connection. A connection error counts as closed. Before exclusive use, the content

@@ -8,4 +8,5 @@ mod lifecycle;
 mod queue;
 mod submit;
 mod terminal;
-mod user;
+
+use odc_tests::devctl_user as user;

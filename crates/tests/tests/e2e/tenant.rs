@@ -109,16 +109,19 @@ impl Tenant<'_> {
 
 /// For tests that use a few devices and change nothing but the objects of their user.
 pub async fn with_tenant(test: impl AsyncFnOnce(&Tenant<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    with_cluster(2, async |cluster| run(cluster, test).await).await
+    with_cluster(2, async |cluster| with_tenant_on(cluster, test).await).await
 }
 
 /// For tests that use all devices, stop nodes, kill components or change the operator.
 pub async fn with_exclusive_tenant(test: impl AsyncFnOnce(&Tenant<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    with_exclusive_cluster(2, async |cluster| run(cluster, test).await).await
+    with_exclusive_cluster(2, async |cluster| with_tenant_on(cluster, test).await).await
 }
 
 /// Creates a user for the test. Afterwards deletes its servers, so that their devices are free, its claims and the user.
-async fn run(cluster: &Cluster, test: impl AsyncFnOnce(&Tenant<'_>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub async fn with_tenant_on(
+    cluster: &Cluster,
+    test: impl AsyncFnOnce(&Tenant<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let directory = tempfile::tempdir()?;
     let kubeconfig = directory.path().join("kubeconfig");
     // The name of the test's namespace is unique.

@@ -1,11 +1,15 @@
-//! A user with a home directory and a kubeconfig.
+//! A user with a home directory and a kubeconfig, who runs devctl.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use odc_tests::command::executable;
-use odc_tests::{Cluster, user};
+use kube::api::{Api, Patch, PatchParams};
+use odc_api::v1alpha1::DevServerUser;
+use serde_json::json;
 use tokio::process::Command;
+
+use crate::command::executable;
+use crate::{Cluster, user};
 
 pub struct User {
     pub home: tempfile::TempDir,
@@ -28,6 +32,19 @@ impl User {
         let kubeconfig = home.path().join("kubeconfig");
         user::create_user(&cluster.namespace.client, &cluster.directory.join("kubeconfig"), user, &kubeconfig).await?;
         Ok(Self { home, kubeconfig, devctl: executable("devctl")? })
+    }
+
+    /// Creates an SSH key and stores it in the object of the user, as an administrator does. The pods of Browse operations
+    /// accept no other keys.
+    pub async fn register_key(&self, cluster: &Cluster, user: &str) -> anyhow::Result<()> {
+        let key = self.path(".ssh/id_ed25519");
+        std::fs::create_dir(self.path(".ssh"))?;
+        success(self.program("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key)).await?;
+        let line = std::fs::read_to_string(key.with_extension("pub"))?;
+        let users: Api<DevServerUser> = Api::all(cluster.namespace.client.clone());
+        let patch = json!({"spec": {"keys": [line.trim()]}});
+        users.patch(user, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -1,0 +1,142 @@
+//! Recovery drill with a large tree: damage, a move to another node and expiry, with the operator and the CSI driver killed
+//! on the way.
+
+use std::time::Duration;
+
+use odc_tests::devctl_user::User;
+use odc_tests::tree::{Manifest, Tree};
+use odc_tests::{ScratchCluster, operator, wait, with_scratch_cluster};
+
+use super::{damage, manifest, newest_point};
+use crate::tenant::{Tenant, with_tenant_on};
+
+/// Of one step. A container that was killed several times is restarted after minutes.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
+const TREE: Tree = Tree::LARGE;
+
+struct Drill<'a> {
+    scratch: &'a ScratchCluster,
+    tenant: &'a Tenant<'a>,
+    user: User,
+    /// The tree as it was written.
+    before: Manifest,
+}
+
+#[tokio::test]
+async fn large_home_survives_damage_move_expiry_and_killed_components() -> anyhow::Result<()> {
+    with_scratch_cluster(async |scratch| {
+        scratch.odc_local(&["up", "--nodes", "2", "--gpus", "0"]).await?.check()?;
+        operator::shorten_timeouts(&scratch.directory).await?;
+        let cluster = scratch.cluster().await?;
+        with_tenant_on(&cluster, async |tenant| {
+            // On the heap: the state of so many steps exceeds the stack of a test.
+            Box::pin(async {
+                let drill = Drill::start(scratch, tenant).await?;
+                drill.roll_back_damage().await?;
+                drill.move_to_other_node().await?;
+                drill.expire_and_recreate().await
+            })
+            .await
+        })
+        .await
+    })
+    .await
+}
+
+impl<'a> Drill<'a> {
+    /// Creates the server and writes the tree.
+    async fn start(scratch: &'a ScratchCluster, tenant: &'a Tenant<'a>) -> anyhow::Result<Self> {
+        let user = User::new(tenant.cluster, &tenant.user).await?;
+        user.register_key(tenant.cluster, &tenant.user).await?;
+        user.success(&["config", "set", "create.diskSize", "6Gi"]).await?;
+        user.success(&["create", "box", "-t", "cpu", "--idle-action", "none", "--wait", "--yes"]).await?;
+        user.success(&["ssh", "box", "--", &TREE.write_script()]).await?;
+        let before = manifest(&user, "box", TREE).await?;
+        Ok(Self { scratch, tenant, user, before })
+    }
+
+    async fn roll_back_damage(&self) -> anyhow::Result<()> {
+        let snapshot = self.user.success(&["disk", "snapshot", "home", "--note", "drill"]);
+        let point = self.kill_during(snapshot, async || self.has_running_operation().await).await?;
+        damage(&self.user, "box", point.trim(), &self.before).await?;
+        let rollback = ["disk", "rollback", "home", point.trim(), "--yes", "--stop"];
+        self.kill_during(self.user.success(&rollback), async || self.has_running_operation().await).await?;
+        self.check("box").await
+    }
+
+    async fn move_to_other_node(&self) -> anyhow::Result<()> {
+        let first = self.node("box").await?;
+        self.tenant.kubectl_as_admin(&["cordon", &first], None).await?;
+        self.kill_during(self.user.success(&["hibernate", "box"]), async || self.is_stopping().await).await?;
+        self.user.success(&["wake", "box"]).await?;
+        assert_ne!(self.node("box").await?, first);
+        self.tenant.kubectl_as_admin(&["uncordon", &first], None).await?;
+        self.check("box").await?;
+        self.damage_and_roll_back("box").await
+    }
+
+    async fn expire_and_recreate(&self) -> anyhow::Result<()> {
+        self.user.success(&["edit", "box", "--lifetime", "1m"]).await?;
+        let expired = wait::until("expired server", STEP_TIMEOUT, async || {
+            let server = self.tenant.get("box").await?;
+            anyhow::ensure!(server["status"]["phase"] == "Expired", "{server}");
+            Ok(())
+        });
+        self.kill_during(expired, async || self.is_stopping().await).await?;
+        self.user.success(&["create", "again", "-t", "cpu", "--idle-action", "none", "--wait", "--yes"]).await?;
+        self.check("again").await?;
+        self.damage_and_roll_back("again").await
+    }
+
+    /// Rolls back to the restore point of the last stop.
+    async fn damage_and_roll_back(&self, server: &str) -> anyhow::Result<()> {
+        let point = newest_point(&self.user).await?;
+        damage(&self.user, server, &point, &self.before).await?;
+        self.user.success(&["disk", "rollback", "home", &point, "--yes", "--stop"]).await?;
+        self.check(server).await
+    }
+
+    /// Checks that the tree is as it was written.
+    async fn check(&self, server: &str) -> anyhow::Result<()> {
+        self.before.check_equal(&manifest(&self.user, server, TREE).await?)
+    }
+
+    /// Runs a step. Kills the operator and the CSI driver on both nodes as soon as `has_started` returns true.
+    async fn kill_during<T>(
+        &self,
+        step: impl Future<Output = anyhow::Result<T>>,
+        mut has_started: impl AsyncFnMut() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<T> {
+        for (namespace, workload) in [("odc-system", "deployment/odc-operator"), ("odc-csi", "daemonset/odc-csi")] {
+            let timeout = format!("--timeout={}s", STEP_TIMEOUT.as_secs());
+            self.tenant
+                .kubectl_as_admin(&["--namespace", namespace, "rollout", "status", workload, &timeout], None)
+                .await?;
+        }
+        let kill = async {
+            wait::until("the step has started", STEP_TIMEOUT, async || {
+                anyhow::ensure!(has_started().await?, "not started");
+                Ok(())
+            })
+            .await?;
+            let killed = (self.scratch.kill(&["/odc", "operator"])?, self.scratch.kill(&["/odc-csi"])?);
+            anyhow::ensure!(killed == (1, 2), "killed {} operators and {} drivers", killed.0, killed.1);
+            Ok(())
+        };
+        Ok(tokio::try_join!(step, kill)?.0)
+    }
+
+    async fn has_running_operation(&self) -> anyhow::Result<bool> {
+        let phases = self.tenant.kubectl(&["get", "diskoperations", "-o", "jsonpath={.items[*].status.phase}"]).await?;
+        Ok(phases.contains("Running"))
+    }
+
+    async fn is_stopping(&self) -> anyhow::Result<bool> {
+        Ok(self.tenant.get("box").await?["status"]["phase"] != "Running")
+    }
+
+    async fn node(&self, server: &str) -> anyhow::Result<String> {
+        let server = self.tenant.get(server).await?;
+        Ok(server["status"]["admission"]["nodes"][0].as_str().unwrap_or_default().to_owned())
+    }
+}
