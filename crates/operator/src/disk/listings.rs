@@ -103,7 +103,7 @@ mod tests {
         let listing = RecordedListing { claim: "home-x".into(), at: now, home: Arc::new(home()) };
         let observed = Observed {
             snapshots: Some(ObservedSnapshots { snapshots: vec![&snapshot], ..ObservedSnapshots::default() }),
-            disk_state: DiskState { flush: None, listing: Some(listing) },
+            disk_state: DiskState { listing: Some(listing), ..DiskState::default() },
             ..Observed::default()
         };
         let ctx = fake::context(fake::api_server(|_| (404, Value::Null)).client);

@@ -34,7 +34,7 @@ fn decide(requested: i64, finished: Option<i64>) -> (usize, bool) {
     let ago = |seconds: i64| namespace.now - SignedDuration::from_secs(seconds);
     let flush =
         FlushState { pod: namespace.pods[0].uid.clone(), requested_at: ago(requested), finished_at: finished.map(ago) };
-    namespace.disk_states.insert("uid-disk-home".into(), DiskState { flush: Some(flush), listing: None });
+    namespace.disk_states.insert("uid-disk-home".into(), DiskState { flush: Some(flush), ..DiskState::default() });
     let plan = namespace.plan(namespace.disk());
     (requests(&plan), takes_point(&plan))
 }
