@@ -37,6 +37,9 @@ pub enum Command {
     /// Execute a script in the user's home directory; used by `init`
     #[command(hide = true)]
     RunScript(RunScript),
+    /// Copy the files of /etc/skel into the home directory; used by `init`
+    #[command(hide = true)]
+    CreateStartupFiles(CreateStartupFiles),
     /// Run the preStop script unless it already ran for this stop; used by `serve`
     #[command(hide = true)]
     PreStop(PreStop),
@@ -93,6 +96,10 @@ pub struct Init {
     /// Script to run once before the entrypoint; a failure is reported and does not stop the server
     #[arg(long, value_name = "FILE")]
     pub setup: Option<PathBuf>,
+    /// Copy the files of /etc/skel into the home directory before setup; a failure is reported and does not stop the
+    /// server
+    #[arg(long, value_name = "ACTION", value_enum, requires = "server_uid")]
+    pub startup_files: Option<StartupFilesAction>,
     /// Script to run once before the server stops
     #[arg(long, value_name = "FILE")]
     pub pre_stop: Option<PathBuf>,
@@ -111,8 +118,8 @@ pub struct Init {
     /// For --serve: see `odc-agent serve`
     #[arg(long, value_name = "DIR", requires = "serve")]
     pub keys: Option<PathBuf>,
-    /// For --serve: see `odc-agent serve`
-    #[arg(long, value_name = "UID", requires = "serve")]
+    /// UID of the server object; for --serve and --startup-files
+    #[arg(long, value_name = "UID")]
     pub server_uid: Option<ServerUid>,
     /// For --serve: see `odc-agent serve`
     #[arg(long = "control-ca", value_name = "KEY", requires = "serve")]
@@ -136,6 +143,14 @@ pub enum EntrypointExit {
     Keep,
     /// The server stops with the entrypoint's exit code
     Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StartupFilesAction {
+    /// If the home directory has no files
+    Create,
+    /// Once per server; startup files of shells are moved into a backup directory before
+    Recreate,
 }
 
 const DEFAULT_LISTEN_ADDRESS: &str = "0.0.0.0:2222";
@@ -189,6 +204,15 @@ pub struct ExecSession {
 #[derive(Debug, clap::Args)]
 pub struct RunScript {
     pub script: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CreateStartupFiles {
+    #[arg(long, value_name = "UID")]
+    pub server_uid: ServerUid,
+    /// Replace the startup files in an old home directory, once for the server
+    #[arg(long)]
+    pub recreate: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -313,6 +337,7 @@ mod tests {
             "odc-agent prepare --to /d --home relative",
             "odc-agent prepare --to /d --groups 1,x",
             "odc-agent init --serve",
+            "odc-agent init --startup-files recreate",
             "odc-agent init --keys /k --server-uid u",
             "odc-agent init --persist-dir /k",
             "odc-agent serve --keys /k",

@@ -23,7 +23,7 @@ use anyhow::Context as _;
 use odc_control::Outcome;
 
 use crate::accounts;
-use crate::args::{self, ServerUid};
+use crate::args::{self, ServerUid, StartupFilesAction};
 use crate::init::children::Children;
 use crate::init::signals::{SignalAction, Signals};
 use crate::init::state_machine::{Action, Event, InitConfig, InitMachine, POLL_INTERVAL, Role};
@@ -66,6 +66,7 @@ struct Init {
 
 /// What to start for each role.
 struct Commands {
+    startup_files: Option<Command>,
     setup: Option<PathBuf>,
     pre_stop: Option<PathBuf>,
     serve: Option<Command>,
@@ -89,6 +90,7 @@ impl Init {
             logger.log(format!("cannot update the image's passwd file: {error:#}"));
         }
         let config = InitConfig {
+            startup_files: args.startup_files.is_some(),
             setup: args.setup.is_some(),
             entrypoint: (!args.entrypoint.is_empty()).then_some(args.entrypoint_exit),
             pre_stop: args.pre_stop.is_some(),
@@ -224,6 +226,7 @@ impl Init {
         let (script, command) = match role {
             Role::Setup => (self.commands.setup.as_deref(), None),
             Role::PreStop => (self.commands.pre_stop.as_deref(), None),
+            Role::StartupFiles => (None, self.commands.startup_files.as_mut()),
             Role::Entrypoint => (None, self.commands.entrypoint.as_mut()),
             Role::Serve => (None, self.commands.serve.as_mut()),
         };
@@ -255,6 +258,7 @@ impl Init {
             Event::Exited(Role::Setup, outcome) if !outcome.is_success() => {
                 self.logger.log(format!("setup failed ({outcome}); continuing"));
             }
+            Event::Exited(Role::StartupFiles, outcome) if outcome.is_success() => {}
             Event::Exited(role, outcome) => self.logger.log(format!("{} {outcome}", name(*role))),
             Event::PreStopUnclaimed => self.logger.log("pre-stop: claim abandoned, running it"),
             Event::Stop => self.logger.log("stop requested"),
@@ -266,6 +270,7 @@ impl Init {
 impl Commands {
     fn new(args: args::Init) -> Self {
         let args::Init {
+            startup_files,
             setup,
             pre_stop,
             serve,
@@ -278,13 +283,24 @@ impl Commands {
             entrypoint,
             ..
         } = args;
-        // clap ensures that both are given with --serve.
+        // clap ensures that both are given, also below.
+        let startup_files = startup_files.zip(server_uid.as_ref());
+        let startup_files = startup_files.map(|(action, server_uid)| startup_files_command(action, server_uid));
         let serve = keys.zip(server_uid).filter(|_| serve).map(|(keys, server_uid)| {
             let state_dir = state.state_dir.as_deref();
             serve_command(&keys, &server_uid, &control_cas, persist_dir.as_deref(), listen, state_dir)
         });
-        Self { setup, pre_stop, serve, entrypoint: entrypoint_command(&entrypoint) }
+        Self { startup_files, setup, pre_stop, serve, entrypoint: entrypoint_command(&entrypoint) }
     }
+}
+
+fn startup_files_command(action: StartupFilesAction, server_uid: &ServerUid) -> Command {
+    let mut command = Command::new(SELF_EXE);
+    command.args(["create-startup-files", "--server-uid", server_uid.as_str()]).stdin(Stdio::null());
+    if action == StartupFilesAction::Recreate {
+        command.arg("--recreate");
+    }
+    command
 }
 
 fn serve_command(
@@ -341,6 +357,7 @@ impl Storage {
 /// Returns the name of a role in messages and of its log file.
 fn name(role: Role) -> &'static str {
     match role {
+        Role::StartupFiles => "startup-files",
         Role::Setup => "setup",
         Role::Entrypoint => "entrypoint",
         Role::PreStop => "pre-stop",

@@ -22,6 +22,8 @@ pub struct State {
     pub phase: Phase,
     pub phase_since: Seconds,
     /// Absent if not configured or not started yet; likewise below.
+    #[serde(default)]
+    pub startup_files: Option<Run>,
     pub setup: Option<Run>,
     pub entrypoint: Option<Run>,
     pub pre_stop: Option<Run>,
@@ -32,7 +34,7 @@ pub struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// The setup script runs; the entrypoint is started after it.
+    /// Startup files are created and the setup script runs; the entrypoint is started after it.
     Setup,
     /// Setup has finished.
     Running,
@@ -119,6 +121,7 @@ mod tests {
             init: ProcessId { pid: 1, start_ticks: Some(77) },
             phase: Phase::Stopping,
             phase_since: Duration::from_secs(60).into(),
+            startup_files: run(Outcome::Code(0)),
             setup: run(Outcome::not_found("no shell")),
             entrypoint: run(Outcome::Code(3)),
             pre_stop: run(Outcome::TimedOut),
@@ -129,6 +132,7 @@ mod tests {
     #[test]
     fn state_json_format_is_stable() {
         let text = r#"{"version":1,"init":{"pid":1,"startTicks":77},"phase":"Stopping","phaseSince":60.0,"#.to_owned()
+            + r#""startupFiles":{"started":0.002,"ended":{"at":1.235,"outcome":{"code":0}}},"#
             + r#""setup":{"started":0.002,"ended":{"at":1.235,"outcome":{"notStarted":{"code":127,"reason":"no shell"}}}},"#
             + r#""entrypoint":{"started":0.002,"ended":{"at":1.235,"outcome":{"code":3}}},"#
             + r#""preStop":{"started":0.002,"ended":{"at":1.235,"outcome":"timedOut"}},"#

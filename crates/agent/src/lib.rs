@@ -2,8 +2,8 @@
 //!
 //! A pod uses it in this order. [`install`] copies it from the agent's image into a shared directory. [`accounts`], run
 //! as `prepare` in the user's image, writes account files that contain the user. [`init`] is PID 1 of the server
-//! and supervises [`serve`], the SSH server. [`probe`] reports readiness to the kubelet, from the [`init_state`] that
-//! `init` writes.
+//! and supervises [`serve`], the SSH server. It first fills a new home by [`startup_files`]. [`probe`] reports readiness
+//! to the kubelet, from the [`init_state`] that `init` writes.
 //!
 //! Nothing here may depend on the image: there may be no shell, no account, no home, and no writable directory except a
 //! mounted one. The agent does not know Kubernetes; the operator that builds the pod chooses paths and flags.
@@ -28,6 +28,7 @@ pub mod process_id;
 pub mod random;
 pub mod script;
 pub mod serve;
+pub mod startup_files;
 pub mod syncfs;
 pub mod text_format;
 pub mod tree;

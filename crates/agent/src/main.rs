@@ -7,7 +7,7 @@ use clap::Parser as _;
 use odc_agent::args::{Cli, Command};
 use odc_agent::serve::forward::resolver;
 use odc_agent::serve::session::exec_session;
-use odc_agent::{accounts, cli, init, install, pre_stop_script, probe, script, serve, tree};
+use odc_agent::{accounts, cli, init, install, pre_stop_script, probe, script, serve, startup_files, tree};
 
 fn main() -> ExitCode {
     if let Some(code) = cli::dispatch_by_name(std::env::args_os()) {
@@ -29,6 +29,7 @@ fn run(Cli { command }: Cli) -> anyhow::Result<ExitCode> {
         Command::ExecSession(args) => exec_session::run(&args),
         Command::Resolve(args) => resolver::run(&args),
         Command::RunScript(args) => script::run_script::run(&args),
+        Command::CreateStartupFiles(args) => startup_files::run(&args),
         Command::PreStop(args) => Ok(pre_stop_script::runner::run(&args)),
         Command::CompareTrees(args) => tree::compare::run(&args).map(|()| ExitCode::SUCCESS),
         Command::CopyPaths(args) => tree::copy::run(&args).map(|()| ExitCode::SUCCESS),

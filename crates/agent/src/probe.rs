@@ -73,6 +73,7 @@ mod tests {
             init: ProcessId::current(),
             phase,
             phase_since: Duration::ZERO.into(),
+            startup_files: None,
             setup: None,
             entrypoint: None,
             pre_stop: None,

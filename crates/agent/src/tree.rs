@@ -7,7 +7,7 @@
 pub mod compare;
 pub mod copy;
 mod diff_report;
-mod entry_name;
+pub(crate) mod entry_name;
 pub mod home_listing;
 
 use std::ffi::{CStr, CString};
@@ -44,27 +44,27 @@ fn open_root(path: &Path) -> Result<OwnedFd, TreeError> {
     open_directory(CWD, path).map_err(|error| TreeError::new(path.as_os_str().as_encoded_bytes(), error))
 }
 
-fn open_directory<P: rustix::path::Arg>(parent: impl AsFd, name: P) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_directory<P: rustix::path::Arg>(parent: impl AsFd, name: P) -> rustix::io::Result<OwnedFd> {
     openat(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Opens a regular file. `NONBLOCK` prevents that a FIFO of the same name blocks.
-fn open_file(parent: impl AsFd, name: &CStr) -> rustix::io::Result<File> {
+pub(crate) fn open_file(parent: impl AsFd, name: &CStr) -> rustix::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     openat(parent, name, flags, Mode::empty()).map(File::from)
 }
 
 /// Returns the status of an entry itself, not of what it links to.
-fn status<P: rustix::path::Arg>(parent: impl AsFd, name: P) -> rustix::io::Result<Stat> {
+pub(crate) fn status<P: rustix::path::Arg>(parent: impl AsFd, name: P) -> rustix::io::Result<Stat> {
     statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-fn file_type(status: &Stat) -> FileType {
+pub(crate) fn file_type(status: &Stat) -> FileType {
     FileType::from_raw_mode(status.st_mode)
 }
 
 /// Returns the names in a directory in byte order.
-fn sorted_names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
+pub(crate) fn sorted_names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -78,7 +78,7 @@ fn sorted_names(directory: impl AsFd) -> rustix::io::Result<Vec<CString>> {
 }
 
 /// Returns the path of an entry relative to the root.
-fn join(parent: &[u8], name: &CStr) -> Vec<u8> {
+pub(crate) fn join(parent: &[u8], name: &CStr) -> Vec<u8> {
     let mut path = parent.to_vec();
     if !path.is_empty() {
         path.push(b'/');

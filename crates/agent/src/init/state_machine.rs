@@ -2,11 +2,11 @@
 //! here.
 //!
 //! ```text
-//! Setup ─► Running ─► PreStop ─► Terminating ─► Killing ─► Syncing ─► Exited
-//!   └─────────┴─ stop request ─┴─ or, without preStop, the exit of an entrypoint with `--entrypoint-exit=stop`
+//! StartupFiles ─► Setup ─► Running ─► PreStop ─► Terminating ─► Killing ─► Syncing ─► Exited
+//!   └───────────────┴─────────┴─ stop request ─┴─ or, without preStop, exit of the entrypoint (`--entrypoint-exit=stop`)
 //! ```
 //!
-//! From `PreStop` on, every stage has a deadline at which the next one begins.
+//! `StartupFiles`, and every stage from `PreStop` on, has a deadline at which the next one begins.
 //!
 //! Independently, `serve` runs from the start and is restarted whenever it exits, until the server terminates.
 
@@ -28,9 +28,14 @@ pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const SERVE_BACKOFF: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(10)).with_immediate_first_retry();
 
+/// The home may hang. The server starts nevertheless, so that its user has access.
+const STARTUP_FILES_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A process that `init` started itself. All others are only reaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// Copies startup files into the home.
+    StartupFiles,
     Setup,
     Entrypoint,
     PreStop,
@@ -39,7 +44,9 @@ pub enum Role {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each process is configured or not")]
 pub struct InitConfig {
+    pub startup_files: bool,
     pub setup: bool,
     /// Whether there is an entrypoint, and the effect of its exit.
     pub entrypoint: Option<EntrypointExit>,
@@ -90,6 +97,8 @@ pub struct InitMachine {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
+    /// With its deadline.
+    StartupFiles(Duration),
     Setup,
     Running,
     PreStop(ShutdownSchedule),
@@ -112,6 +121,7 @@ impl InitMachine {
                 init,
                 phase: Phase::Setup,
                 phase_since: now.into(),
+                startup_files: None,
                 setup: None,
                 entrypoint: None,
                 pre_stop: None,
@@ -119,7 +129,12 @@ impl InitMachine {
             },
         };
         let mut actions = if config.serve { machine.start(Role::Serve, now) } else { Vec::new() };
-        actions.extend(if config.setup { machine.start(Role::Setup, now) } else { machine.enter_running(now) });
+        actions.extend(if config.startup_files {
+            machine.stage = Stage::StartupFiles(now + STARTUP_FILES_TIMEOUT);
+            machine.start(Role::StartupFiles, now)
+        } else {
+            machine.enter_setup(now)
+        });
         (machine, actions)
     }
 
@@ -135,13 +150,11 @@ impl InitMachine {
     /// Returns the time until the next [`Event::Tick`] is needed; none if only other events have an effect.
     pub fn next_wakeup(&self, now: Duration) -> Option<Duration> {
         let restart_at = self.serve_restart_at;
+        let restart_or = |deadline| restart_at.map_or(deadline, |at| at.min(deadline)).saturating_sub(now);
         let deadline = match self.stage {
             Stage::Setup | Stage::Running => return restart_at.map(|at| at.saturating_sub(now)),
-            Stage::PreStop(schedule) => {
-                let deadline = schedule.pre_stop_deadline;
-                let wakeup = restart_at.map_or(deadline, |at| at.min(deadline));
-                return Some(wakeup.saturating_sub(now));
-            }
+            Stage::StartupFiles(deadline) => return Some(restart_or(deadline)),
+            Stage::PreStop(schedule) => return Some(restart_or(schedule.pre_stop_deadline)),
             Stage::Terminating(schedule) => schedule.kill_at,
             Stage::Killing(schedule) => schedule.sync_at,
             Stage::Syncing(schedule) => schedule.exit_at,
@@ -181,6 +194,7 @@ impl InitMachine {
             _ => return Vec::new(),
         }
         match (role, self.stage) {
+            (Role::StartupFiles, Stage::StartupFiles(_)) => self.enter_setup(now),
             (Role::Setup, Stage::Setup) => self.enter_running(now),
             (Role::Entrypoint, Stage::Running) if self.exits_with_entrypoint() => {
                 // preStop does not run without a stop request, as in Kubernetes. Its output would also push the last
@@ -189,7 +203,7 @@ impl InitMachine {
                 self.terminate(ShutdownSchedule::new(now, self.config.grace_period))
             }
             (Role::PreStop, Stage::PreStop(schedule)) => self.terminate(schedule),
-            (Role::Serve, Stage::Setup | Stage::Running | Stage::PreStop(_)) => {
+            (Role::Serve, Stage::StartupFiles(_) | Stage::Setup | Stage::Running | Stage::PreStop(_)) => {
                 let started = self.state.serve.as_ref().map_or(0.0, |run| run.started.as_f64());
                 let uptime = now.saturating_sub(Duration::try_from_secs_f64(started).unwrap_or_default());
                 self.serve_restart_at = Some(now + self.serve_backoff.next_delay(uptime));
@@ -208,7 +222,7 @@ impl InitMachine {
     }
 
     fn on_stop(&mut self, now: Duration) -> Vec<Action> {
-        if !matches!(self.stage, Stage::Setup | Stage::Running) {
+        if !matches!(self.stage, Stage::StartupFiles(_) | Stage::Setup | Stage::Running) {
             return Vec::new();
         }
         self.set_phase(Phase::Stopping, now);
@@ -224,11 +238,13 @@ impl InitMachine {
 
     fn on_tick(&mut self, now: Duration) -> Vec<Action> {
         match self.stage {
+            Stage::StartupFiles(deadline) if now >= deadline => {
+                let mut actions = self.time_out(Role::StartupFiles, now);
+                actions.extend(self.enter_setup(now));
+                actions
+            }
             Stage::PreStop(schedule) if now >= schedule.pre_stop_deadline => {
-                if let Some(run) = &mut self.state.pre_stop {
-                    run.ended = Some(Exit { at: now.into(), outcome: Outcome::TimedOut });
-                }
-                let mut actions = vec![Action::Kill(Role::PreStop)];
+                let mut actions = self.time_out(Role::PreStop, now);
                 actions.extend(self.terminate(schedule));
                 actions
             }
@@ -238,9 +254,23 @@ impl InitMachine {
             }
             Stage::Killing(schedule) if now >= schedule.sync_at => self.sync(schedule),
             Stage::Syncing(schedule) if now >= schedule.exit_at => self.exit(),
-            Stage::Setup | Stage::Running | Stage::PreStop(_) => self.restart_serve_if_due(now),
+            Stage::StartupFiles(_) | Stage::Setup | Stage::Running | Stage::PreStop(_) => {
+                self.restart_serve_if_due(now)
+            }
             _ => Vec::new(),
         }
+    }
+
+    fn time_out(&mut self, role: Role, now: Duration) -> Vec<Action> {
+        if let Some(run) = self.run_mut(role) {
+            run.ended = Some(Exit { at: now.into(), outcome: Outcome::TimedOut });
+        }
+        vec![Action::Kill(role)]
+    }
+
+    fn enter_setup(&mut self, now: Duration) -> Vec<Action> {
+        self.stage = Stage::Setup;
+        if self.config.setup { self.start(Role::Setup, now) } else { self.enter_running(now) }
     }
 
     fn enter_running(&mut self, now: Duration) -> Vec<Action> {
@@ -286,6 +316,7 @@ impl InitMachine {
 
     fn run_mut(&mut self, role: Role) -> &mut Option<Run> {
         match role {
+            Role::StartupFiles => &mut self.state.startup_files,
             Role::Setup => &mut self.state.setup,
             Role::Entrypoint => &mut self.state.entrypoint,
             Role::PreStop => &mut self.state.pre_stop,

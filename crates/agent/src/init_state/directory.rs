@@ -123,6 +123,7 @@ mod tests {
             init,
             phase: Phase::Running,
             phase_since: Duration::ZERO.into(),
+            startup_files: None,
             setup: None,
             entrypoint: None,
             pre_stop: None,

@@ -2,7 +2,7 @@
 
 /// Escapes a path for terminals and JSON: backslashes, control characters, characters that change the direction of text,
 /// and bytes that are not UTF-8. The result identifies the path.
-pub(super) fn escape(path: &[u8]) -> String {
+pub(crate) fn escape(path: &[u8]) -> String {
     let mut text = String::new();
     for chunk in path.utf8_chunks() {
         for symbol in chunk.valid().chars() {

@@ -16,7 +16,8 @@ const MINIMAL_ROOT: &str = "
 
 const READ_ONLY: &str = "mount -t proc proc $R/proc; mount -o remount,bind,ro $R";
 
-fn minimal(then: &str) -> ServerBuilder {
+/// Returns a server whose root directory is the home.
+pub fn minimal(then: &str) -> ServerBuilder {
     ServerBuilder::new().no_flags().wrapper(&format!("{MINIMAL_ROOT}\n{then}\nexec chroot $R \"$@\""))
 }
 

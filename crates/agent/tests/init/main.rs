@@ -7,6 +7,7 @@ mod entrypoint;
 mod harness;
 mod image;
 mod script;
+mod startup_files;
 mod stop;
 
 use std::process::Command;

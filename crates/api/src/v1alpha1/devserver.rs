@@ -173,7 +173,7 @@ pub struct DevServerSpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub env: Vec<EnvVar>,
 
-    /// Scripts that run at start and stop. Immutable.
+    /// Scripts that run at start and stop, and startup files of the home. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<Box<Setup>>,
 

@@ -72,6 +72,10 @@ pub struct RequestArgs {
     pub pre_stop: Option<PathBuf>,
     #[command(flatten)]
     pub home: HomeArgs,
+    /// Replace the shell startup files in the home directory, such as .bashrc, by those of the image; the old ones are
+    /// moved to ~/.startup-files-backup-TIME
+    #[arg(long, help_heading = "Storage")]
+    pub recreate_env: bool,
     /// Mount a PVC; may be repeated
     #[arg(short, long = "volume", value_name = "PVC:PATH[:ro]", help_heading = "Storage")]
     pub volumes: Vec<Mount>,

@@ -239,8 +239,9 @@ fn setup(request: &RequestArgs, command: &[String]) -> Result<Option<api::Setup>
         script,
         repository: request.repo.clone().map(|url| api::Repository { url, reference }),
         pre_stop: request.pre_stop.as_deref().map(read_script).transpose()?,
+        recreate_env: request.recreate_env,
     };
-    Ok((setup.script.is_some() || setup.repository.is_some() || setup.pre_stop.is_some()).then_some(setup))
+    Ok((setup != api::Setup::default()).then_some(setup))
 }
 
 fn read_script(path: &Path) -> Result<String> {

@@ -9,9 +9,10 @@ use crate::tenant::{TIMEOUT, Tenant, with_tenant};
 async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> anyhow::Result<()> {
     with_tenant(async |tenant| {
         create(tenant, "Disk", "home", json!({"size": "64Mi"})).await?;
-        tenant.create("box", json!({"home": {"disk": "home"}})).await?;
+        tenant.create("box", json!({"home": {"disk": "home"}, "setup": {"recreateEnv": true}})).await?;
         tenant.wait_for_phase("box", "Running").await?;
-        tenant.exec("box-0", "echo first > $HOME/work && sync").await?;
+        tenant.exec("box-0", "cd $HOME && cmp .bashrc /etc/skel/.bashrc").await?;
+        tenant.exec("box-0", "cd $HOME && echo first > work && echo mine > .bashrc && sync").await?;
 
         hibernate(tenant).await?;
         let point = wait_for_point(tenant).await?;
@@ -22,7 +23,7 @@ async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> 
         let listing: Value = serde_json::from_str(&listing)?;
         assert_eq!(listing["metadata"]["ownerReferences"][0]["name"], json!(name));
         wake(tenant).await?;
-        assert_eq!(tenant.exec("box-0", "cat $HOME/work").await?, "first\n");
+        assert_eq!(tenant.exec("box-0", "cat $HOME/work $HOME/.bashrc").await?, "first\nmine\n");
         tenant.exec("box-0", "echo second > $HOME/work && sync").await?;
 
         // Another server cannot use the disk meanwhile.

@@ -3,10 +3,16 @@
 use super::*;
 use Action::{Kill, KillAll, Start, Sync, TerminateAll};
 use Event::{AllExited, Stop, Synced, Tick};
-use Role::{Entrypoint, PreStop, Serve, Setup};
+use Role::{Entrypoint, PreStop, Serve, Setup, StartupFiles};
 
-const MINIMAL: InitConfig =
-    InitConfig { setup: false, entrypoint: None, pre_stop: false, serve: false, grace_period: Duration::from_secs(60) };
+const MINIMAL: InitConfig = InitConfig {
+    startup_files: false,
+    setup: false,
+    entrypoint: None,
+    pre_stop: false,
+    serve: false,
+    grace_period: Duration::from_secs(60),
+};
 const FULL: InitConfig = InitConfig { setup: true, entrypoint: Some(EntrypointExit::Keep), pre_stop: true, ..MINIMAL };
 
 fn exited(role: Role, code: i32) -> Event {
@@ -60,6 +66,41 @@ fn failed_setup_is_recorded_and_does_not_stop_the_server() {
         assert_eq!(state.phase, Phase::Running);
         assert_eq!(state.setup.unwrap().outcome(), Some(&outcome));
     }
+}
+
+#[test]
+fn startup_files_are_created_before_setup() {
+    let config = InitConfig { startup_files: true, serve: true, ..FULL };
+    for code in [0, 1] {
+        let steps: [(u64, Event, &[Action]); 3] = [
+            (1, exited(Serve, 1), &[Start(Serve)]),
+            (2, exited(StartupFiles, code), &[Start(Setup)]),
+            (3, exited(Setup, 0), &[Start(Entrypoint)]),
+        ];
+        let state = check(config, &[Start(Serve), Start(StartupFiles)], &steps);
+        assert_eq!(state.startup_files.unwrap().outcome(), Some(&Outcome::Code(code)));
+    }
+    let config = InitConfig { startup_files: true, ..MINIMAL };
+    let state = check(config, &[Start(StartupFiles)], &[(1, exited(StartupFiles, 0), &[])]);
+    assert_eq!(state.phase, Phase::Running);
+    check(config, &[Start(StartupFiles)], &[(1, Stop, &[TerminateAll]), (2, exited(StartupFiles, 0), &[])]);
+}
+
+#[test]
+fn hanging_home_does_not_prevent_the_start() {
+    let config = InitConfig { startup_files: true, ..FULL };
+    let (machine, _) = InitMachine::new(config, ProcessId { pid: 1, start_ticks: None }, Duration::ZERO);
+    assert_eq!(machine.next_wakeup(Duration::from_secs(10)), Some(Duration::from_secs(20)));
+    let state = check(
+        config,
+        &[Start(StartupFiles)],
+        &[
+            (29, Tick, &[]),
+            (30, Tick, &[Kill(StartupFiles), Start(Setup)]),
+            (31, Event::Exited(StartupFiles, Outcome::Signal(9)), &[]),
+        ],
+    );
+    assert_eq!((state.phase, state.startup_files.unwrap().outcome()), (Phase::Setup, Some(&Outcome::TimedOut)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Scripts that run at start and stop.
+//! What happens in a server at start and stop.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,12 @@ pub struct Setup {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16384))]
     pub pre_stop: Option<String>,
+
+    /// Replaces the startup files of the shells in the home, such as .bashrc, by those of the image (/etc/skel) at the
+    /// first start. The old files are moved to the directory .startup-files-backup-TIME in the home. A home without
+    /// files always gets those of the image.
+    #[serde(default)]
+    pub recreate_env: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

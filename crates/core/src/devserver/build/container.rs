@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, ExecAction, Probe, ResourceRequirements, SecurityContext};
-use odc_api::v1alpha1::DevServerUser;
+use odc_api::v1alpha1::{DevServerUser, Home};
 use odc_api::{HOME, port};
 
 use super::secret::{PRE_STOP, SETUP, scripts};
@@ -18,7 +18,7 @@ pub fn main(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String], control_ca
     Container {
         name: MAIN.into(),
         image: Some(valid.image.to_owned()),
-        command: Some(command(valid, entrypoint, control_cas)),
+        command: Some(command(valid, ordinal, entrypoint, control_cas)),
         env: Some(env::env(valid, ordinal)),
         ports: Some(vec![ssh_port()]),
         resources: Some(size::main(valid)),
@@ -51,8 +51,11 @@ pub(crate) fn serve_command(uid: &str, grace: Duration, control_cas: &[String]) 
     all
 }
 
-fn command(valid: &Valid<'_>, entrypoint: &[String], control_cas: &[String]) -> Vec<String> {
+fn command(valid: &Valid<'_>, ordinal: usize, entrypoint: &[String], control_cas: &[String]) -> Vec<String> {
     let mut all = serve_command(valid.uid, TERMINATION_GRACE_PERIOD, control_cas);
+    if let Some(action) = startup_files(valid, ordinal) {
+        all.extend(["--startup-files".into(), action.into()]);
+    }
     let scripts = scripts(valid);
     if scripts.setup.is_some() {
         all.extend(["--setup".into(), format!("/odc/keys/{SETUP}")]);
@@ -68,6 +71,17 @@ fn command(valid: &Valid<'_>, entrypoint: &[String], control_cas: &[String]) -> 
         all.extend(entrypoint.iter().map(|word| literal(word)));
     }
     all
+}
+
+/// Returns the argument of the agent about startup files. If the nodes of a gang share their home, the first one creates
+/// the files.
+fn startup_files(valid: &Valid<'_>, ordinal: usize) -> Option<&'static str> {
+    let spec = &valid.server.spec;
+    if ordinal > 0 && matches!(spec.home, Home::Claim(_)) {
+        return None;
+    }
+    let recreate = spec.setup.as_ref().is_some_and(|setup| setup.recreate_env);
+    Some(if recreate { "recreate" } else { "create" })
 }
 
 /// Probes each second until setup has finished, and not afterwards: each probe starts a process, and a readiness probe

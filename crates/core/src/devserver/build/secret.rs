@@ -125,7 +125,12 @@ mod tests {
     fn with_setup(script: Option<&str>, repository: bool, pre_stop: Option<&str>) -> BTreeMap<String, String> {
         let repository =
             repository.then(|| Repository { url: "https://git.example.org/a.git".into(), reference: None });
-        let setup = Setup { script: script.map(Into::into), repository, pre_stop: pre_stop.map(Into::into) };
+        let setup = Setup {
+            script: script.map(Into::into),
+            repository,
+            pre_stop: pre_stop.map(Into::into),
+            recreate_env: false,
+        };
         data(&Request::test(|server| server.spec.setup = Some(Box::new(setup))))
     }
 

@@ -114,6 +114,14 @@ fn all_flags_are_in_the_spec() {
 }
 
 #[test]
+fn startup_files_are_recreated_on_request() {
+    let setup = |flags: &str| build(flags).unwrap().spec.setup;
+    let expect = api::Setup { recreate_env: true, ..api::Setup::default() };
+    assert_eq!(setup("--recreate-env --disk data"), Some(Box::new(expect)));
+    assert_eq!(setup("--disk data"), None);
+}
+
+#[test]
 fn command_is_quoted_for_the_setup_script() {
     let command = ["echo".to_owned(), "it's here".to_owned(), "$HOME".to_owned()];
     let defaults = CreateDefaults::default();

@@ -47,6 +47,7 @@ fn requests() -> Vec<Request> {
             script: Some("make".into()),
             repository: Some(Repository { url: "https://git.example.org/a.git".into(), reference: None }),
             pre_stop: Some("sync".into()),
+            recreate_env: true,
         }));
         let pull_secret = Some("pull".parse().unwrap());
         let image = Image { reference: Some("own:1".into()), build: None, keep_entrypoint: true, pull_secret };
@@ -339,6 +340,25 @@ fn agent_is_installed_first_and_runs_as_init() {
     assert!(command.windows(2).any(|pair| pair == ["--pre-stop", "/odc/keys/pre-stop.sh"]));
     let grace = pod["spec"]["terminationGracePeriodSeconds"].to_string();
     assert!(command.windows(2).any(|pair| pair == ["--grace", grace.as_str()]));
+}
+
+#[test]
+fn startup_files_are_created_once_per_home() {
+    let action = |request: &Request, ordinal| {
+        let pod = build(request, PodAssignment { ordinal, ..assignment() });
+        let command: Vec<&str> = list(&main(&pod)["command"]).filter_map(Value::as_str).collect();
+        let flag = command.iter().position(|word| *word == "--startup-files")?;
+        Some(command[flag + 1].to_owned())
+    };
+    let recreate = Request::test(|server| {
+        server.spec.setup = Some(Box::new(Setup { recreate_env: true, ..Setup::default() }));
+    });
+    assert_eq!(action(&recreate, 0).as_deref(), Some("recreate"));
+    assert_eq!(action(&Request::new(DevServer::test()), 0).as_deref(), Some("create"));
+    let gang = |server: DevServer| Request::new(server.size("flavor-gpu", 2, 2));
+    assert_eq!(action(&gang(DevServer::test().ephemeral("1Gi")), 1).as_deref(), Some("create"));
+    // The nodes share the claim.
+    assert_eq!(action(&gang(DevServer::test()), 1), None);
 }
 
 #[test]
