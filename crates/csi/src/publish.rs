@@ -151,6 +151,7 @@ fn fail<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E)
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -181,6 +182,7 @@ mod tests {
     #[test]
     fn setting_the_group_leaves_the_files_as_they_are() {
         let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
         for number in 0..10_000 {
             fs::write(home.path().join(number.to_string()), "").unwrap();
         }

@@ -330,7 +330,9 @@ fn roles_grant_exactly_these_permissions() {
         // A policy confines it to claims of disks.
         ("odc-operator-tenant", "delete", "", "persistentvolumeclaims", None, true),
         ("odc-operator-tenant", "create", "odc.dev", "disks", None, true),
-        ("odc-operator-tenant", "patch", "snapshot.storage.k8s.io", "volumesnapshots", None, NO),
+        ("odc-operator-tenant", "patch", "snapshot.storage.k8s.io", "volumesnapshots", None, true),
+        ("odc-operator-tenant", "create", "", "configmaps", None, true),
+        ("odc-operator-tenant", "list", "", "configmaps", None, NO),
         ("odc-operator-tenant", "delete", "networking.k8s.io", "networkpolicies", Some("odc"), NO),
     ] {
         let (_, _, granted) = roles.iter().find(|(cluster_scoped, other, _)| *cluster_scoped && other == role).unwrap();

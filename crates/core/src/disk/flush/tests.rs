@@ -24,7 +24,8 @@ fn requests(plan: &Plan) -> usize {
 }
 
 fn takes_point(plan: &Plan) -> bool {
-    plan.writes.iter().any(|write| matches!(write, Write::Create(object) if object.kind == Kind::VolumeSnapshot))
+    let mut writes = plan.disk_writes.iter().chain(plan.operation_writes.iter().map(|(_, write)| write));
+    writes.any(|write| matches!(write, Write::Create(object) if object.kind == Kind::VolumeSnapshot))
 }
 
 /// Returns the number of requests and whether a point is taken, with a flush that started and finished this many seconds

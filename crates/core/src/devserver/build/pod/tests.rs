@@ -358,7 +358,8 @@ fn startup_files_are_created_once_per_home() {
     let gang = |server: DevServer| Request::new(server.size("flavor-gpu", 2, 2));
     assert_eq!(action(&gang(DevServer::test().ephemeral("1Gi")), 1).as_deref(), Some("create"));
     // The nodes share the claim.
-    assert_eq!(action(&gang(DevServer::test()), 1), None);
+    let shared = gang(DevServer::test()).claim(|state| state.claim.as_mut().unwrap().shared = true);
+    assert_eq!(action(&shared, 1), None);
 }
 
 #[test]
