@@ -12,9 +12,11 @@ const HOME: &str = "mount -t proc proc $R/proc; export HOME=/home/dev";
 /// The home of the image is separate from that of the harness, which has files.
 fn server(mounts: &str, action: &str) -> ServerBuilder {
     let builder = minimal(&format!("{HOME}\n{mounts}"));
-    fs::create_dir_all(builder.home().join("etc/skel")).unwrap();
-    fs::create_dir_all(builder.home().join("home/dev")).unwrap();
+    for directory in ["etc/skel", "home/dev", "dev"] {
+        fs::create_dir_all(builder.home().join(directory)).unwrap();
+    }
     fs::write(builder.home().join("etc/skel/.bashrc"), "image").unwrap();
+    fs::write(builder.home().join("dev/null"), "").unwrap();
     builder.flag("--state-dir=/state").flag("--server-uid=uid-1").flag(format!("--startup-files={action}"))
 }
 
