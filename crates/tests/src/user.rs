@@ -10,11 +10,14 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::config::Kubeconfig;
 use kube::runtime::wait::await_condition;
+use odc_api::v1alpha1::{DevServerUser, condition};
 use serde_json::json;
 
 use crate::manifests;
 
 const ACCOUNT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Of a user on a new cluster, whose controller manager has yet to discover the kinds that quotas count.
+const READY_TIMEOUT: Duration = Duration::from_secs(180);
 /// Service account that the operator creates for the tools of a user.
 const ACCOUNT: &str = "odc-user";
 
@@ -34,6 +37,17 @@ pub async fn create_user(
     let finished = tokio::time::timeout(ACCOUNT_TIMEOUT, created).await;
     finished.with_context(|| format!("user {user} has no service account"))??;
     write_kubeconfig(client, admin_kubeconfig, user, kubeconfig).await
+}
+
+/// Waits until a user is ready. Until then the quota of the namespace may reject disks and operations.
+pub async fn wait_ready(client: &Client, user: &str) -> anyhow::Result<()> {
+    let is_ready = |user: Option<&DevServerUser>| {
+        let status = user.and_then(|user| user.status.as_ref());
+        status.is_some_and(|status| condition::is_true(&status.conditions, condition::Type::Ready))
+    };
+    let ready = await_condition(Api::all(client.clone()), user, is_ready);
+    tokio::time::timeout(READY_TIMEOUT, ready).await.with_context(|| format!("user {user} is not ready"))??;
+    Ok(())
 }
 
 /// Creates the namespace, service account and role binding of a user where no operator runs, and writes a kubeconfig.

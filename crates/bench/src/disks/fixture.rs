@@ -27,6 +27,7 @@ impl Fixture {
         user.register_key(cluster, name).await?;
         let namespace = Namespace { name: format!("dev-{name}"), ..cluster.namespace.clone() };
         odc_tests::namespace::wait_ready(&namespace.client, &namespace.name).await?;
+        odc_tests::user::wait_ready(&namespace.client, name).await?;
         Ok(Self { namespace, user })
     }
 
@@ -39,13 +40,9 @@ impl Fixture {
     }
 
     pub(super) async fn create_disk(&self, name: &str, size: &str) -> anyhow::Result<()> {
-        let disk = json!({"metadata": {"name": name}, "spec": {"size": size}});
-        // The quota of a new user counts disks only after the controller manager has discovered them.
-        wait::until("the quota accepts disks", TIMEOUT, async || {
-            self.disks().create(&PostParams::default(), &serde_json::from_value(disk.clone())?).await?;
-            Ok(())
-        })
-        .await
+        let disk = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"size": size}}))?;
+        self.disks().create(&PostParams::default(), &disk).await?;
+        Ok(())
     }
 
     /// Creates a server with this `spec.home`.

@@ -5,6 +5,7 @@ mod drill;
 
 use anyhow::Context as _;
 use odc_tests::tree::{DAMAGE, DAMAGED_FILES, DAMAGED_PATHS, MANIFEST, Manifest, Tree};
+use odc_tests::user::wait_ready;
 use odc_tests::wait;
 use serde_json::Value;
 
@@ -15,6 +16,7 @@ use crate::tenant::{TIMEOUT, with_tenant};
 async fn home_on_the_default_disk_survives_hibernation_and_can_be_rolled_back() -> anyhow::Result<()> {
     with_tenant(async |tenant| {
         let ada = User::new(tenant.cluster, &tenant.user).await?;
+        wait_ready(&tenant.cluster.namespace.client, &tenant.user).await?;
         ada.success(&["config", "set", "create.diskSize", "512Mi"]).await?;
         let created = ada.run(&["create", "box", "-t", "cpu", "--wait", "--yes"]).await?;
         assert_eq!(created.code, Some(0), "{created:#?}");

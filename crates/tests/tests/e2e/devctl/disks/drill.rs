@@ -3,9 +3,13 @@
 
 use std::time::Duration;
 
+use kube::api::{Api, ListParams};
+use odc_api::v1alpha1::{DiskAction, DiskOperation};
 use odc_tests::devctl_user::User;
 use odc_tests::tree::{Manifest, Tree};
+use odc_tests::user::wait_ready;
 use odc_tests::{ScratchCluster, operator, wait, with_scratch_cluster};
+use serde_json::json;
 
 use super::{damage, manifest, newest_point};
 use crate::tenant::{Tenant, with_tenant_on};
@@ -48,6 +52,7 @@ impl<'a> Drill<'a> {
     async fn start(scratch: &'a ScratchCluster, tenant: &'a Tenant<'a>) -> anyhow::Result<Self> {
         let user = User::new(tenant.cluster, &tenant.user).await?;
         user.register_key(tenant.cluster, &tenant.user).await?;
+        wait_ready(&tenant.cluster.namespace.client, &tenant.user).await?;
         user.success(&["config", "set", "create.diskSize", "6Gi"]).await?;
         user.success(&["create", "box", "-t", "cpu", "--idle-action", "none", "--wait", "--yes"]).await?;
         user.success(&["ssh", "box", "--", &TREE.write_script()]).await?;
@@ -57,10 +62,11 @@ impl<'a> Drill<'a> {
 
     async fn roll_back_damage(&self) -> anyhow::Result<()> {
         let snapshot = self.user.success(&["disk", "snapshot", "home", "--note", "drill"]);
-        let point = self.kill_during(snapshot, async || self.has_running_operation().await).await?;
+        let point = self.kill_during(snapshot, async || self.has_started(DiskAction::Snapshot).await).await?;
         damage(&self.user, "box", point.trim(), &self.before).await?;
         let rollback = ["disk", "rollback", "home", point.trim(), "--yes", "--stop"];
-        self.kill_during(self.user.success(&rollback), async || self.has_running_operation().await).await?;
+        let has_started = async || self.has_started(DiskAction::Rollback).await;
+        self.kill_during(self.user.success(&rollback), has_started).await?;
         self.check("box").await
     }
 
@@ -76,7 +82,8 @@ impl<'a> Drill<'a> {
     }
 
     async fn expire_and_recreate(&self) -> anyhow::Result<()> {
-        self.user.success(&["edit", "box", "--lifetime", "1m"]).await?;
+        // It has run for longer.
+        self.tenant.patch_spec("box", json!({"lifetime": "1m"})).await?;
         let expired = wait::until("expired server", STEP_TIMEOUT, async || {
             let server = self.tenant.get("box").await?;
             anyhow::ensure!(server["status"]["phase"] == "Expired", "{server}");
@@ -126,9 +133,16 @@ impl<'a> Drill<'a> {
         Ok(tokio::try_join!(step, kill)?.0)
     }
 
-    async fn has_running_operation(&self) -> anyhow::Result<bool> {
-        let phases = self.tenant.kubectl(&["get", "diskoperations", "-o", "jsonpath={.items[*].status.phase}"]).await?;
-        Ok(phases.contains("Running"))
+    /// Reports whether an operation with this action has started. It may have ended meanwhile.
+    async fn has_started(&self, action: DiskAction) -> anyhow::Result<bool> {
+        let client = self.tenant.cluster.namespace.client.clone();
+        let operations: Api<DiskOperation> = Api::namespaced(client, &self.tenant.namespace());
+        let all = operations.list(&ListParams::default()).await?;
+        let is_started = |operation: &DiskOperation| {
+            let started = operation.status.as_ref().and_then(|status| status.started_at.as_ref());
+            operation.spec.action == action && started.is_some()
+        };
+        Ok(all.iter().any(is_started))
     }
 
     async fn is_stopping(&self) -> anyhow::Result<bool> {
