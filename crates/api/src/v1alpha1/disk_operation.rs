@@ -30,6 +30,9 @@ use crate::text::Text;
     printcolumn(name = "Disk", type_ = "string", json_path = ".spec.disk", description = "Disk of the operation."),
     printcolumn(name = "Action", type_ = "string", json_path = ".spec.action", description = "What to do."),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "Phase of the operation."),
+    printcolumn(
+        name = "Progress", type_ = "string", json_path = ".status.progress", description = "Completed steps and all steps."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Complete\")].message",
@@ -143,6 +146,10 @@ pub struct DiskOperationStatus {
     /// Phase of the operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<DiskOperationPhase>,
+
+    /// Completed steps and all steps, such as 2/4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Text<16>>,
 
     /// Conditions of the operation: Complete. Its message says what the operation waits for, or why it failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -3,6 +3,7 @@
 
 mod browse;
 mod clone;
+mod completed_steps;
 mod diff;
 mod job;
 mod pod_state;
@@ -111,6 +112,15 @@ fn advance_one(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) 
         Progress::Done(result, message) => (DiskOperationPhase::Succeeded, Reason::Succeeded, message, Some(result)),
     };
     let mut status = update(operation, phase, reason, &message, state.now);
+    let (completed, all) = completed_steps::count(state, operation);
+    match phase {
+        DiskOperationPhase::Pending | DiskOperationPhase::Running => {
+            status.progress = Some(format!("{completed}/{all}").into());
+        }
+        DiskOperationPhase::Succeeded => status.progress = Some(format!("{all}/{all}").into()),
+        // Its last progress.
+        DiskOperationPhase::Failed => {}
+    }
     status.result = result.map(|result| *result).or(status.result);
     report(steps, operation, status);
     !phase.is_terminal()

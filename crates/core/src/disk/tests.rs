@@ -321,3 +321,31 @@ fn disk_is_expanded_unless_class_or_limit_forbid_it() {
     namespace.claims[0].capacity = Some("64Gi".parse().unwrap());
     assert_eq!(resized(&namespace.plan(&disk)).0, Reason::Resized);
 }
+
+#[test]
+fn progress_counts_the_steps_of_an_operation() {
+    let mut namespace = used();
+    namespace.is_storage_stopped = true;
+    let point = namespace.disk().status.as_ref().unwrap().points[0].name.to_string();
+    namespace.add_operation("op1", DiskAction::Rollback, Some(&point), None);
+    let progress = |namespace: &Namespace| {
+        namespace.operation_status("op1").unwrap().progress.as_ref().map(ToString::to_string).unwrap()
+    };
+    namespace.settle();
+    assert_eq!(progress(&namespace), "0/3");
+    namespace.wait_for_consumers();
+    namespace.is_storage_stopped = false;
+    let mut seen = vec![];
+    for _ in 0..10 {
+        namespace.step();
+        seen.push(progress(&namespace));
+    }
+    seen.dedup();
+    assert_eq!(seen, ["0/3", "1/3", "2/3", "3/3"]);
+    let failed = {
+        namespace.add_operation("op2", DiskAction::Rollback, Some("nothing"), None);
+        namespace.settle();
+        namespace.operation_status("op2").unwrap()
+    };
+    assert_eq!(failed.progress.as_ref().map(ToString::to_string).as_deref(), Some("0/3"));
+}

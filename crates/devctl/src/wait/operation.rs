@@ -91,10 +91,15 @@ fn step(operation: &DiskOperation) -> Step {
     };
     let text = match phase {
         None => "created, waiting for the operator".to_owned(),
-        Some(phase) => match message(operation) {
-            "" => phase.as_str().to_lowercase(),
-            message => format!("{}: {message}", phase.as_str().to_lowercase()),
-        },
+        Some(phase) => {
+            let progress = status.and_then(|status| status.progress.as_ref()).filter(|_| !phase.is_terminal());
+            let progress = progress.map(|progress| format!(" {progress}")).unwrap_or_default();
+            let phase = phase.as_str().to_lowercase();
+            match message(operation) {
+                "" => format!("{phase}{progress}"),
+                message => format!("{phase}{progress}: {message}"),
+            }
+        }
     };
     let started = status.and_then(|status| status.started_at.as_ref());
     let since = started.or(operation.metadata.creation_timestamp.as_ref()).map(|time| time.0);

@@ -1,6 +1,7 @@
 //! Lives of a disk with operations that have pods, each repeated with a crash after every write.
 
 use k8s_openapi::jiff::SignedDuration;
+use odc_api::text::Text;
 use odc_api::v1alpha1::condition::{self, Reason, Type};
 use odc_api::v1alpha1::{Desired, DiskAction, DiskOperationPhase, PointReason};
 
@@ -345,6 +346,7 @@ fn restore_copies_to_the_disk_after_taking_a_point() {
         assert_eq!(namespace.data[saved.as_str()], "box;other;");
         let points = &namespace.disk().status.as_ref().unwrap().points;
         assert!(points.iter().any(|point| point.name == saved && point.reason == PointReason::Rollback));
+        assert_eq!(namespace.operation_status("op1").unwrap().progress.as_ref().map(Text::as_str), Some("4/4"));
         assert_eq!(current_data(namespace), "box;other;file=box;box;");
         assert_eq!(namespace.pods.len(), 1);
         assert_cleaned_up(namespace);

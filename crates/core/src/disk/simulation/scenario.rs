@@ -405,3 +405,23 @@ fn clock_off_by_ten_years_deletes_nothing() {
         });
     }
 }
+
+#[test]
+fn fifty_servers_get_the_disk_one_after_another() {
+    let mut namespace = Namespace::new();
+    let names: Vec<String> = (0..50).map(|number| format!("server-{number:02}")).collect();
+    for name in &names {
+        namespace.add_server(name);
+    }
+    for name in &names {
+        namespace.settle();
+        let holder = namespace.disk().status.as_ref().unwrap().holder.as_ref().unwrap();
+        assert_eq!(holder.server.as_str(), name);
+        assert_eq!(namespace.pods.len(), 1);
+        namespace.set_desired(name, Desired::Ended);
+        namespace.now += SignedDuration::from_secs(60);
+    }
+    namespace.settle();
+    assert_eq!(current_data(&namespace).matches(';').count(), 50);
+    assert_eq!(reason(&namespace, Type::InUse), Some(Reason::Released));
+}

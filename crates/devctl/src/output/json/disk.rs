@@ -109,6 +109,8 @@ pub struct OperationJson {
     pub disk: String,
     pub action: String,
     pub phase: Option<String>,
+    /// Completed steps and all steps, such as `2/4`.
+    pub progress: Option<String>,
     /// The message of the condition Complete.
     pub message: Option<String>,
     /// The restore point of the request.
@@ -255,6 +257,7 @@ impl From<&DiskOperation> for OperationJson {
             disk: spec.disk.to_string(),
             action: disk::action_str(spec.action).to_owned(),
             phase: status.phase.map(|phase| phase.as_str().to_owned()),
+            progress: status.progress.as_ref().map(ToString::to_string),
             message: complete.map(|complete| complete.message.to_string()).filter(|message| !message.is_empty()),
             point: spec.point().map(ToString::to_string),
             note: spec.note.as_ref().map(ToString::to_string),

@@ -1,9 +1,10 @@
 //! Disks with real volumes and snapshots; pods are played.
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt};
 use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationPhase, DiskStatus, Phase, RestorePoint};
 use odc_tests::apifault::{Action, Fault};
 use odc_tests::storage::Storage;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::disk_ledger::DiskLedger;
 use super::fault_harness::FaultHarness;
-use super::fixture::{Fixture, NAMESPACE, wait_absent, wait_for, with_fixture};
+use super::fixture::{Fixture, NAMESPACE, TIMEOUT, wait_absent, wait_for, with_fixture};
 use super::watch_history::WatchHistory;
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
@@ -142,15 +143,48 @@ async fn disk_is_retained_snapshotted_rolled_back_and_deleted() -> anyhow::Resul
         }
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(fixture.plane.client.clone(), NAMESPACE);
         wait_absent(&claims, claim.as_str()).await?;
-        odc_tests::wait::until("all volumes deleted", super::fixture::TIMEOUT, async || {
+        odc_tests::wait::until("all volumes deleted", TIMEOUT, async || {
             let left: Vec<String> =
                 volumes.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
             anyhow::ensure!(left.is_empty(), "{left:?}");
             Ok(())
         })
-        .await
+        .await?;
+        disks.create("kept").await?;
+        disks.use_once("kept").await?;
+        check_namespace_deletion_keeps_data(&fixture.plane.client).await.with_context(|| disks.storage.log_tail())
     })
     .await
+}
+
+/// Deletes the namespace. Its volume and the content of its snapshot must stay.
+async fn check_namespace_deletion_keeps_data(client: &Client) -> anyhow::Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.delete(NAMESPACE, &DeleteParams::default()).await?;
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent");
+    let contents: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    odc_tests::wait::until("the claim of the volume deleted", TIMEOUT, async || {
+        let all = volumes.list(&ListParams::default()).await?;
+        let phases: Vec<Option<String>> = all.into_iter().map(|volume| volume.status?.phase).collect();
+        anyhow::ensure!(phases == [Some("Released".to_owned())], "{phases:?}");
+        Ok(())
+    })
+    .await?;
+    let snapshots: Api<DynamicObject> = Api::all_with(
+        client.clone(),
+        &ApiResource::from_gvk(&GroupVersionKind { kind: "VolumeSnapshot".into(), ..kind }),
+    );
+    odc_tests::wait::until("the snapshot deleted", TIMEOUT, async || {
+        let left = snapshots.list(&ListParams::default()).await?.items;
+        anyhow::ensure!(left.is_empty(), "{left:#?}");
+        Ok(())
+    })
+    .await?;
+    let kept = contents.list(&ListParams::default()).await?.items;
+    let policies: Vec<&Value> = kept.iter().map(|content| &content.data["spec"]["deletionPolicy"]).collect();
+    anyhow::ensure!(policies == ["Retain"], "{kept:#?}");
+    Ok(())
 }
 
 /// The operator is killed after each of its writes, then after each third one: from the creation of a server to the release
