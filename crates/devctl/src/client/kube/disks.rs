@@ -1,18 +1,28 @@
 //! Disks and operations on them.
 
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
 use ::kube::ResourceExt as _;
 use ::kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ConfigMap;
 use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationSpec, LISTING_KEY};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::error::with_object;
+use super::error::{is_uncounted, with_object};
 use super::{FIELD_MANAGER, KubeClient};
 use crate::client::{Disks, WatchEvent};
 use crate::error::{Error, Kind, Result};
 use crate::model::disk::{self, DiskSummary};
+
+/// How long to wait until Kubernetes has counted the objects of a namespace.
+const QUOTA_TIMEOUT: Duration = Duration::from_secs(60);
+const QUOTA_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl KubeClient {
     /// Converts the error of a request to a collection. It is not found if the custom resource is not installed.
@@ -20,6 +30,27 @@ impl KubeClient {
         match error {
             ::kube::Error::Api(status) if status.code == 404 => unsupported(&self.target.context),
             error => self.error(error),
+        }
+    }
+
+    /// Creates an object that the quota of the namespace counts. The quota of a new user rejects it until Kubernetes has
+    /// counted all kinds, which takes seconds.
+    async fn create_counted<K>(&self, object: &K, dry_run: bool) -> Result<K>
+    where
+        K: ::kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Serialize,
+    {
+        let deadline = Instant::now() + QUOTA_TIMEOUT;
+        loop {
+            match self.own_api::<K>().create(&Self::post_params(dry_run), object).await {
+                Err(::kube::Error::Api(status)) if is_uncounted(&status) && Instant::now() < deadline => {
+                    tokio::time::sleep(QUOTA_RETRY_DELAY).await;
+                }
+                created => return created.map_err(|error| self.collection_error(error)),
+            }
         }
     }
 
@@ -46,8 +77,7 @@ impl Disks for KubeClient {
     }
 
     async fn create_disk(&self, disk: &Disk, dry_run: bool) -> Result<DiskSummary> {
-        let created = self.own_api::<Disk>().create(&Self::post_params(dry_run), disk).await;
-        let created = created.map_err(|error| self.collection_error(error))?;
+        let created = self.create_counted(disk, dry_run).await?;
         DiskSummary::try_from(&created).map_err(|error| self.error(::kube::Error::SerdeError(error)))
     }
 
@@ -75,8 +105,7 @@ impl Disks for KubeClient {
         operation.metadata.name = None;
         let action = disk::action_str(spec.action).to_lowercase();
         operation.metadata.generate_name = Some(format!("{}-{action}-", spec.disk));
-        let created = self.own_api::<DiskOperation>().create(&Self::post_params(false), &operation).await;
-        created.map_err(|error| self.collection_error(error))
+        self.create_counted(&operation, false).await
     }
 
     async fn delete_operation(&self, name: &str, uid: &str) -> Result<()> {

@@ -52,6 +52,11 @@ pub fn watch_error(target: &Target, error: watcher::Error) -> Result<String, Err
     }
 }
 
+/// Reports whether a quota rejected an object because Kubernetes has not counted its kind in the namespace yet.
+pub fn is_uncounted(status: &Status) -> bool {
+    status.code == 403 && status.message.contains("status unknown for quota")
+}
+
 fn from_status(target: &Target, status: &Status) -> Error {
     let message = forbidden_message(&status.message).unwrap_or_else(|| humanize(&status.message));
     match (status.code, status.reason.as_str()) {
@@ -61,6 +66,9 @@ fn from_status(target: &Target, status: &Status) -> Error {
             "{} is not a user namespace such as dev-ada; choose yours with `--namespace`",
             target.namespace
         )),
+        (403, _) if is_uncounted(status) => {
+            Error::failed(message).with_hint("your namespace is not set up yet; try again in a minute")
+        }
         // A user with access to a server of another namespace.
         (403, _) if message.starts_with("permission denied: cannot get servers") => Error::denied(message).with_hint(
             "only the owner reaches a server through the Kubernetes API, other users need network access to the pod; \
@@ -208,6 +216,16 @@ mod tests {
         let message =
             "x is forbidden: User \"u\" cannot list resource \"teams\" in API group \"odc.dev\" at the cluster scope";
         assert_eq!(status(403, message, &[]).message, "permission denied: cannot list teams in this cluster");
+    }
+
+    #[test]
+    fn quota_that_is_not_counted_yet_is_no_permission_error() {
+        let message =
+            "disks.odc.dev \"home\" is forbidden: status unknown for quota: odc, resources: count/disks.odc.dev";
+        let error = status(403, message, &[]);
+        assert_eq!(error.kind, Kind::Failed);
+        assert!(error.hint.unwrap().contains("try again in a minute"));
+        assert_eq!(status(403, "disks.odc.dev \"home\" is forbidden: exceeded quota: odc", &[]).kind, Kind::Denied);
     }
 
     #[test]
