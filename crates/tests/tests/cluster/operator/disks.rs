@@ -6,7 +6,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
 use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationPhase, DiskStatus, Phase, RestorePoint};
-use odc_tests::apifault::{Action, Fault};
+use odc_tests::apifault::{Action, Fault, Pattern};
 use odc_tests::storage::Storage;
 use serde_json::{Value, json};
 
@@ -187,7 +187,7 @@ async fn check_namespace_deletion_keeps_data(client: &Client) -> anyhow::Result<
     Ok(())
 }
 
-/// The operator is killed after each of its writes, then after each third one: from the creation of a server to the release
+/// The operator is killed after each of its writes in the namespace, then after each third one: from the creation of a server to the release
 /// of its disk, a rollback, a clone and the deletion of both disks. No pod gets a disk of another server, and no data is
 /// deleted without a copy or a confirmation.
 #[tokio::test]
@@ -203,8 +203,13 @@ async fn disk_converges_after_every_crash_point() -> anyhow::Result<()> {
             let life = disks.live(&name);
             tokio::pin!(life);
             let mut crashes = 0;
+            // Volumes and contents have no namespace.
+            for resource in ["persistentvolumes", "volumesnapshotcontents.snapshot.storage.k8s.io"] {
+                harness.proxy.add(Fault::write(1).matching(Pattern::resource(resource)).after(Action::Kill));
+            }
             loop {
-                harness.proxy.add(Fault::write(writes_per_process).after(Action::Kill));
+                let pattern = Pattern::default().in_namespace(NAMESPACE);
+                harness.proxy.add(Fault::write(writes_per_process).matching(pattern).after(Action::Kill));
                 tokio::select! {
                     lived = &mut life => {
                         claims.extend(lived.with_context(|| harness.operator.log_tail())?);
