@@ -3,6 +3,9 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+/// Parts of the paths of mounts that concurrent tests of the CSI driver and of disks make in temporary directories.
+const OF_OTHER_TESTS: [&str; 2] = ["/tmp/.tmp", "/tmp/odc-csi-"];
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     mounts: BTreeSet<String>,
@@ -29,7 +32,12 @@ impl Host {
             );
         }
         Ok(Self {
-            mounts: mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(Into::into).collect(),
+            mounts: mounts
+                .lines()
+                .filter_map(|line| line.split(' ').nth(4))
+                .filter(|path| !OF_OTHER_TESTS.iter().any(|part| path.contains(part)))
+                .map(Into::into)
+                .collect(),
             links: names("/sys/class/net")?,
             namespaces: names("/run/netns").unwrap_or_default(),
             tables: lines("nft", &["list", "tables"])?,
