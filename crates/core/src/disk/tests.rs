@@ -349,3 +349,23 @@ fn progress_counts_the_steps_of_an_operation() {
     };
     assert_eq!(failed.progress.as_ref().map(ToString::to_string).as_deref(), Some("0/3"));
 }
+
+#[test]
+fn points_on_a_schedule_leave_room_for_those_of_stops() {
+    let mut namespace = used();
+    namespace.set_desired("box", Desired::Running);
+    namespace.settle();
+    namespace.disks[0].spec.schedule.hourly = 1;
+    let snapshots = namespace.snapshots.as_mut().unwrap();
+    let other = Snapshot { disk_uid: Some("uid-other".into()), ..snapshots[0].clone() };
+    snapshots.extend((1..450).map(|number| Snapshot { name: format!("other-{number}"), ..other.clone() }));
+    let mut fewer = namespace.clone();
+    namespace.settle();
+    fewer.snapshots.as_mut().unwrap().pop();
+    fewer.settle();
+    let hourly = |namespace: &Namespace| {
+        let points = &namespace.disk().status.as_ref().unwrap().points;
+        points.iter().filter(|point| point.reason == PointReason::Hourly).count()
+    };
+    assert_eq!((hourly(&namespace), hourly(&fewer)), (0, 1));
+}
