@@ -3,9 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use kube::api::{Api, Patch, PatchParams};
-use odc_api::v1alpha1::DevServerUser;
-use serde_json::json;
 use tokio::process::Command;
 
 use crate::command::executable;
@@ -34,16 +31,11 @@ impl User {
         Ok(Self { home, kubeconfig, devctl: executable("devctl")? })
     }
 
-    /// Creates an SSH key and stores it in the object of the user, as an administrator does. The pods of Browse operations
-    /// accept no other keys.
-    pub async fn register_key(&self, cluster: &Cluster, user: &str) -> anyhow::Result<()> {
-        let key = self.path(".ssh/id_ed25519");
+    /// Creates an SSH key.
+    pub async fn create_key(&self) -> anyhow::Result<()> {
         std::fs::create_dir(self.path(".ssh"))?;
-        success(self.program("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key)).await?;
-        let line = std::fs::read_to_string(key.with_extension("pub"))?;
-        let users: Api<DevServerUser> = Api::all(cluster.namespace.client.clone());
-        let patch = json!({"spec": {"keys": [line.trim()]}});
-        users.patch(user, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        let key = self.path(".ssh/id_ed25519");
+        success(self.program("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(key)).await?;
         Ok(())
     }
 

@@ -24,7 +24,7 @@ impl Fixture {
     /// Creates a user with an SSH key.
     pub(super) async fn new(cluster: &Cluster, name: &str) -> anyhow::Result<Self> {
         let user = User::new(cluster, name).await?;
-        user.register_key(cluster, name).await?;
+        user.create_key().await?;
         let namespace = Namespace { name: format!("dev-{name}"), ..cluster.namespace.clone() };
         odc_tests::namespace::wait_ready(&namespace.client, &namespace.name).await?;
         odc_tests::user::wait_ready(&namespace.client, name).await?;

@@ -51,7 +51,6 @@ impl<'a> Drill<'a> {
     /// Creates the server and writes the tree.
     async fn start(scratch: &'a ScratchCluster, tenant: &'a Tenant<'a>) -> anyhow::Result<Self> {
         let user = User::new(tenant.cluster, &tenant.user).await?;
-        user.register_key(tenant.cluster, &tenant.user).await?;
         wait_ready(&tenant.cluster.namespace.client, &tenant.user).await?;
         user.success(&["config", "set", "create.diskSize", "6Gi"]).await?;
         user.success(&["create", "box", "-t", "cpu", "--idle-action", "none", "--wait", "--yes"]).await?;
