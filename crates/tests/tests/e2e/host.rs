@@ -1,60 +1,56 @@
 //! Resources of the host that a cluster could leave behind.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
-/// Parts of the paths of mounts that concurrent tests of the CSI driver and of disks make in temporary directories.
-const OF_OTHER_TESTS: [&str; 2] = ["/tmp/.tmp", "/tmp/odc-csi-"];
+use odc_local::layout::Layout;
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Host {
+/// The resources of one cluster. Other tests change the host at the same time, so resources of other clusters and
+/// mounts of other tests do not count.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostResources {
     mounts: BTreeSet<String>,
     links: BTreeSet<String>,
     namespaces: BTreeSet<String>,
     tables: BTreeSet<String>,
     cgroups: BTreeSet<String>,
     routes: BTreeSet<String>,
-    forwarding: String,
 }
 
-impl Host {
-    pub(crate) fn snapshot() -> anyhow::Result<Self> {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+impl HostResources {
+    /// Returns the resources that are named after the directory of the cluster or after its ID.
+    pub(crate) fn of_cluster(directory: &Path) -> anyhow::Result<Self> {
+        let id = Layout::new(directory.into()).id().to_string();
+        let directory = directory.display().to_string();
+        let of_cluster = |names: BTreeSet<String>| -> BTreeSet<String> {
+            names.into_iter().filter(|name| name.contains(&id) || name.contains(&directory)).collect()
+        };
+        let mountinfo = std::fs::read_to_string("/proc/self/mountinfo")?;
         let mut cgroups = BTreeSet::new();
         for hierarchy in
-            mounts.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4))
+            mountinfo.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4))
         {
-            cgroups.extend(
-                names(hierarchy)?
-                    .into_iter()
-                    .filter(|name| name.starts_with("odc-"))
-                    .map(|name| format!("{hierarchy}/{name}")),
-            );
+            cgroups.extend(names(hierarchy)?.into_iter().map(|name| format!("{hierarchy}/{name}")));
         }
         Ok(Self {
-            mounts: mounts
-                .lines()
-                .filter_map(|line| line.split(' ').nth(4))
-                .filter(|path| !OF_OTHER_TESTS.iter().any(|part| path.contains(part)))
-                .map(Into::into)
-                .collect(),
-            links: names("/sys/class/net")?,
-            namespaces: names("/run/netns").unwrap_or_default(),
-            tables: lines("nft", &["list", "tables"])?,
-            cgroups,
-            routes: lines("ip", &["-4", "route"])?,
-            forwarding: std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")?,
+            mounts: of_cluster(mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(Into::into).collect()),
+            links: of_cluster(names("/sys/class/net")?),
+            namespaces: of_cluster(names("/run/netns").unwrap_or_default()),
+            tables: of_cluster(lines("nft", &["list", "tables"])?),
+            cgroups: of_cluster(cgroups),
+            routes: of_cluster(lines("ip", &["-4", "route"])?),
         })
     }
 }
 
 /// Returns the loop devices of a file.
-pub(crate) fn loop_devices(file: &std::path::Path) -> anyhow::Result<BTreeSet<String>> {
+pub(crate) fn loop_devices(file: &Path) -> anyhow::Result<BTreeSet<String>> {
     lines("losetup", &["--noheadings", "--output", "NAME", "--associated", &file.display().to_string()])
 }
 
 /// Returns the command lines that contain this directory. A zombie has none.
-pub(crate) fn processes_of(directory: &std::path::Path) -> anyhow::Result<Vec<String>> {
+pub(crate) fn processes_of(directory: &Path) -> anyhow::Result<Vec<String>> {
     let wanted = directory.display().to_string();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {

@@ -10,9 +10,9 @@ use kube::api::{Api, ListParams, PostParams};
 use odc_local::layout::Layout;
 use odc_tests::cleanup::with_cleanup;
 use odc_tests::command::{executable, odc_local};
-use odc_tests::{Cluster, pod, wait, with_exclusive_cluster, with_scratch_cluster};
+use odc_tests::{Cluster, pod, wait, with_cluster, with_exclusive_cluster, with_scratch_cluster};
 
-use crate::host::{Host, loop_devices, processes_of};
+use crate::host::{HostResources, loop_devices, processes_of};
 
 /// `up` is killed as soon as these components have a record.
 const INTERRUPTIONS: &[&str] = if cfg!(feature = "full") {
@@ -31,10 +31,8 @@ async fn component_pids(directory: &Path) -> anyhow::Result<Vec<(String, Option<
 
 #[tokio::test]
 async fn second_cluster_leaves_nothing_on_the_host() -> anyhow::Result<()> {
-    with_exclusive_cluster(1, async |shared| with_scratch_cluster(async |scratch| {
+    with_cluster(1, async |shared| with_scratch_cluster(async |scratch| {
         let directory = scratch.directory.as_path();
-        let before = Host::snapshot()?;
-
         odc_local(directory, &["up", "--gpus", "2"]).await?.check()?;
         let first = component_pids(directory).await?;
         let environment = odc_local(directory, &["env"]).await?.check()?;
@@ -69,8 +67,8 @@ async fn second_cluster_leaves_nothing_on_the_host() -> anyhow::Result<()> {
         assert_eq!(loop_devices(&pool)?.len(), 0, "`down` waits until the pool is released");
         // The links of a network namespace are removed asynchronously.
         wait::until("clean host", Duration::from_secs(60), async || {
-            let after = Host::snapshot()?;
-            anyhow::ensure!(after == before, "left behind:\n{after:#?}\nbefore:\n{before:#?}");
+            let left = HostResources::of_cluster(directory)?;
+            anyhow::ensure!(left == HostResources::default(), "left behind: {left:#?}");
             Ok(())
         })
         .await?;
@@ -86,33 +84,30 @@ async fn second_cluster_leaves_nothing_on_the_host() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn interrupted_up_is_completed_by_the_next() -> anyhow::Result<()> {
-    with_exclusive_cluster(1, async |_| {
-        with_scratch_cluster(async |scratch| {
-            let directory = scratch.directory.as_path();
-            let before = Host::snapshot()?;
-            for record in INTERRUPTIONS {
-                let mut interrupted = Command::new(executable("odc")?)
-                    .args(["local", "--dir"])
-                    .arg(directory)
-                    .arg("up")
-                    .stdin(Stdio::null())
-                    .stderr(Stdio::null())
-                    .spawn()?;
-                wait::until(&format!("record {record}"), Duration::from_secs(60), async || {
-                    std::fs::metadata(directory.join("run").join(record)).with_context(|| format!("no {record}"))
-                })
-                .await?;
-                interrupted.kill()?;
-                interrupted.wait()?;
-            }
-            odc_local(directory, &["up"]).await?.check()?;
-            odc_local(directory, &["reset"]).await?.check()?;
-            assert_eq!(processes_of(directory)?, Vec::<String>::new());
-            wait::until("clean host", Duration::from_secs(60), async || {
-                anyhow::ensure!(Host::snapshot()? == before, "left behind: {:#?}", Host::snapshot()?);
-                Ok(())
+    with_scratch_cluster(async |scratch| {
+        let directory = scratch.directory.as_path();
+        for record in INTERRUPTIONS {
+            let mut interrupted = Command::new(executable("odc")?)
+                .args(["local", "--dir"])
+                .arg(directory)
+                .arg("up")
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?;
+            wait::until(&format!("record {record}"), Duration::from_secs(60), async || {
+                std::fs::metadata(directory.join("run").join(record)).with_context(|| format!("no {record}"))
             })
-            .await
+            .await?;
+            interrupted.kill()?;
+            interrupted.wait()?;
+        }
+        odc_local(directory, &["up"]).await?.check()?;
+        odc_local(directory, &["reset"]).await?.check()?;
+        assert_eq!(processes_of(directory)?, Vec::<String>::new());
+        wait::until("clean host", Duration::from_secs(60), async || {
+            let left = HostResources::of_cluster(directory)?;
+            anyhow::ensure!(left == HostResources::default(), "left behind: {left:#?}");
+            Ok(())
         })
         .await
     })
@@ -121,7 +116,7 @@ async fn interrupted_up_is_completed_by_the_next() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn existing_cluster_gets_only_missing_components() -> anyhow::Result<()> {
-    with_exclusive_cluster(1, async |shared| {
+    with_cluster(1, async |shared| {
         with_scratch_cluster(async |scratch| {
             let directory = scratch.directory.as_path();
             let kubeconfig = shared.directory.join("kubeconfig");
@@ -256,26 +251,23 @@ async fn simulate_power_failure(directory: &Path) -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn cluster_can_be_resized() -> anyhow::Result<()> {
-    // Exclusive, so that no other test changes the host.
-    with_exclusive_cluster(1, async |_| {
-        with_scratch_cluster(async |scratch| {
-            let names = async || -> anyhow::Result<Vec<String>> {
-                let client = odc_local::cluster::client(&scratch.directory.join("kubeconfig")).await?;
-                let nodes = Api::<Node>::all(client).list(&ListParams::default()).await?;
-                Ok(nodes.into_iter().filter_map(|node| node.metadata.name).collect())
-            };
-            scratch.odc_local(&["up"]).await?.check()?;
-            let with_one_node = Host::snapshot()?;
-            scratch.odc_local(&["up", "--nodes", "2"]).await?.check()?;
-            assert_eq!(names().await?, ["n1", "n2"]);
-            scratch.odc_local(&["up", "--nodes", "1"]).await?.check()?;
-            assert_eq!(names().await?, ["n1"]);
-            wait::until("host with one node", Duration::from_secs(60), async || {
-                let current = Host::snapshot()?;
-                anyhow::ensure!(current == with_one_node, "left behind: {current:#?}");
-                Ok(())
-            })
-            .await
+    with_scratch_cluster(async |scratch| {
+        let names = async || -> anyhow::Result<Vec<String>> {
+            let client = odc_local::cluster::client(&scratch.directory.join("kubeconfig")).await?;
+            let nodes = Api::<Node>::all(client).list(&ListParams::default()).await?;
+            Ok(nodes.into_iter().filter_map(|node| node.metadata.name).collect())
+        };
+        scratch.odc_local(&["up"]).await?.check()?;
+        let with_one_node = HostResources::of_cluster(&scratch.directory)?;
+        assert_ne!(with_one_node, HostResources::default());
+        scratch.odc_local(&["up", "--nodes", "2"]).await?.check()?;
+        assert_eq!(names().await?, ["n1", "n2"]);
+        scratch.odc_local(&["up", "--nodes", "1"]).await?.check()?;
+        assert_eq!(names().await?, ["n1"]);
+        wait::until("host with one node", Duration::from_secs(60), async || {
+            let current = HostResources::of_cluster(&scratch.directory)?;
+            anyhow::ensure!(current == with_one_node, "left behind: {current:#?}, before: {with_one_node:#?}");
+            Ok(())
         })
         .await
     })
