@@ -77,10 +77,9 @@ fn shell_has_terminal_type_and_size_and_follows_resizes() {
     screen.type_text("echo $(stty size) $TERM $0 $((6*7))\n");
     screen.wait_for("33 101 vt220 -");
     screen.wait_for(" 42\r\n");
-    screen.type_text("trap 'echo now $(stty size)' WINCH; echo re''ady\n");
-    screen.wait_for("ready\r\n");
     tcsetwinsize(&screen.terminal, winsize(50, 200)).unwrap();
-    screen.wait_for("now 50 200");
+    screen.type_text("until [ \"$(stty size)\" = '50 200' ]; do sleep 0.1; done; echo re''sized\n");
+    screen.wait_for("resized\r\n");
     screen.type_text("exit 5\n");
     assert_eq!(screen.client.code(), Some(5));
 }

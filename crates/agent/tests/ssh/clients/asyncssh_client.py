@@ -75,10 +75,9 @@ async def terminal(client):
     # Input is echoed, so the output must differ from it.
     shell.stdin.write("echo $(stty size) $TERM $((6*7))\n")
     await shell.stdout.readuntil("33 101 vt220 42\r\n")
-    shell.stdin.write("trap 'echo now $(stty size)' WINCH; echo re''ady\n")
-    await shell.stdout.readuntil("ready\r\n")
     shell.change_terminal_size(200, 50)
-    await shell.stdout.readuntil("now 50 200\r\n")
+    shell.stdin.write("until [ \"$(stty size)\" = '50 200' ]; do sleep 0.1; done; echo re''sized\n")
+    await shell.stdout.readuntil("resized\r\n")
     shell.stdin.write("exit 5\n")
     assert (await shell.wait()).exit_status == 5
 

@@ -102,10 +102,9 @@ def terminal(client):
     # Input is echoed, so the output must differ from it.
     shell.sendall(b"echo $(stty size) $TERM $((6*7))\n")
     wait_for(b"33 101 vt220 42\r\n")
-    shell.sendall(b"trap 'echo now $(stty size)' WINCH; echo re''ady\n")
-    wait_for(b"ready\r\n")
     shell.resize_pty(width=200, height=50)
-    wait_for(b"now 50 200\r\n")
+    shell.sendall(b"until [ \"$(stty size)\" = '50 200' ]; do sleep 0.1; done; echo re''sized\n")
+    wait_for(b"resized\r\n")
     shell.sendall(b"exit 5\n")
     assert shell.recv_exit_status() == 5
 
