@@ -25,7 +25,7 @@ pub const AGENT: &str = env!("CARGO_BIN_EXE_odc-agent");
 pub const UID: &str = "8f6001c5-f354-404c";
 
 /// Generous, for busy machines.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Server {
     pub dir: TempDir,

@@ -11,7 +11,7 @@ import sys
 import paramiko
 
 PORT, DIR, ECHO_PORT = int(sys.argv[1]), pathlib.Path(sys.argv[2]), int(sys.argv[3])
-TIMEOUT = 20
+TIMEOUT = 60
 NAME = "Grüße 世界 🙂.txt"
 DATA = bytes(range(256)) * 4096
 

@@ -13,7 +13,7 @@ import sys
 import paramiko
 
 PORT, DIR = int(sys.argv[1]), pathlib.Path(sys.argv[2])
-TIMEOUT = 20
+TIMEOUT = 60
 
 INIT, VERSION, OPEN, CLOSE, READ, WRITE, LSTAT, FSTAT, SETSTAT = range(1, 10)
 OPENDIR, READDIR, REMOVE, MKDIR, RMDIR, REALPATH, STAT, RENAME, READLINK, SYMLINK = range(11, 21)
