@@ -3,7 +3,7 @@
 use odc_agent::init_state::Phase;
 use odc_control::Outcome;
 
-use crate::harness::{ServerBuilder, wait_until};
+use crate::harness::{ServerBuilder, wait_until, wait_with_traps};
 
 #[test]
 fn orphans_are_reaped_and_the_exit_code_is_reported() {
@@ -27,7 +27,7 @@ fn running_orphan_is_not_killed() {
 fn internal_signals_reach_the_entrypoint() {
     let signals = ["HUP", "INT", "QUIT", "USR1", "USR2", "WINCH"];
     let traps: String = signals.iter().map(|signal| format!("trap 'echo {signal} >>$HOME/got' {signal}; ")).collect();
-    let text = format!("{traps} sleep 1000 & touch $HOME/ready; while :; do wait; done");
+    let text = wait_with_traps(&traps);
     let mut server = ServerBuilder::new().shell(&text).start();
     server.wait_for_file("ready");
     for signal in signals {
@@ -72,10 +72,10 @@ fn entrypoint_exit_stops_the_server_with_its_code_on_request() {
 
 #[test]
 fn remaining_processes_are_terminated_without_pre_stop() {
-    let background = "(trap 'touch $HOME/ended; exit' TERM; sleep 1000 & touch $HOME/ready; while :; do wait; done) &
-        until [ -e $HOME/ready ]; do sleep 0.01; done; exit 5";
+    let background = wait_with_traps("trap 'touch $HOME/ended; exit' TERM;");
+    let entrypoint = format!("({background}) & until [ -e $HOME/ready ]; do sleep 0.01; done; exit 5");
     let builder = ServerBuilder::new().flag("--entrypoint-exit=stop").pre_stop("touch $HOME/pre-stop-ran");
-    let mut server = builder.shell(background).start();
+    let mut server = builder.shell(&entrypoint).start();
     assert_eq!(server.wait_code(), 5);
     assert!(server.path("ended").exists());
     assert!(!server.path("pre-stop-ran").exists());

@@ -261,6 +261,12 @@ pub fn outcome(run: Option<Run>) -> Outcome {
     run.unwrap().ended.unwrap().outcome
 }
 
+/// Returns a script that sets traps, creates the file `ready` and waits for signals. Its child creates the file, because it
+/// would lose a signal that arrives between its fork and its exec.
+pub fn wait_with_traps(traps: &str) -> String {
+    format!("{traps} sh -c 'touch $HOME/ready; exec sleep 1000' & while :; do wait; done")
+}
+
 /// Polls until there is a value.
 pub fn wait_until<T>(condition: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();

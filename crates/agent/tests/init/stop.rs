@@ -6,7 +6,7 @@ use odc_agent::init_state::Phase;
 use odc_control::Outcome;
 use rustix::process::Signal;
 
-use crate::harness::{ServerBuilder, outcome, wait_until};
+use crate::harness::{ServerBuilder, outcome, wait_until, wait_with_traps};
 
 /// For servers with processes that must be killed. With the default grace period, this would take longer than the tests
 /// wait.
@@ -24,10 +24,9 @@ const IGNORES_SIGTERM: &str = "trap '' TERM; touch $HOME/ready; while :; do slee
 
 #[test]
 fn pre_stop_runs_once_before_other_processes_are_terminated() {
-    let entrypoint =
-        "trap 'echo entrypoint >>$HOME/order; exit 0' TERM; sleep 1000 & touch $HOME/ready; while :; do wait; done";
+    let entrypoint = wait_with_traps("trap 'echo entrypoint >>$HOME/order; exit 0' TERM;");
     let pre_stop = "touch $HOME/started; until [ -e $HOME/go ]; do sleep 0.01; done; echo pre-stop >>$HOME/order";
-    let mut server = ServerBuilder::new().shell(entrypoint).pre_stop(pre_stop).start();
+    let mut server = ServerBuilder::new().shell(&entrypoint).pre_stop(pre_stop).start();
     server.wait_for_file("ready");
     server.signal(Signal::TERM);
     server.wait_for_file("started");
@@ -48,9 +47,8 @@ fn pre_stop_runs_once_before_other_processes_are_terminated() {
 #[test]
 fn every_stop_signal_runs_pre_stop_and_terminates() {
     for signal in [Signal::QUIT, Signal::INT, Signal::WINCH, Signal::USR1, Signal::HUP] {
-        let entrypoint =
-            "trap 'echo TERM >>$HOME/got; exit 0' TERM; sleep 1000 & touch $HOME/ready; while :; do wait; done";
-        let mut server = ServerBuilder::new().shell(entrypoint).pre_stop("touch $HOME/pre-stop-ran").start();
+        let entrypoint = wait_with_traps("trap 'echo TERM >>$HOME/got; exit 0' TERM;");
+        let mut server = ServerBuilder::new().shell(&entrypoint).pre_stop("touch $HOME/pre-stop-ran").start();
         server.wait_for_file("ready");
         server.signal(signal);
         assert_eq!(server.wait_code(), 0, "{signal:?}");
@@ -100,8 +98,8 @@ fn process_that_ignores_sigterm_is_killed_within_the_grace_period() {
 
 #[test]
 fn hanging_pre_stop_is_killed_within_the_grace_period() {
-    let entrypoint = "trap 'touch $HOME/ended; exit 0' TERM; sleep 1000 & touch $HOME/ready; while :; do wait; done";
-    let mut server = builder().shell(entrypoint).pre_stop("trap '' TERM; sleep 1000").start();
+    let entrypoint = wait_with_traps("trap 'touch $HOME/ended; exit 0' TERM;");
+    let mut server = builder().shell(&entrypoint).pre_stop("trap '' TERM; sleep 1000").start();
     server.wait_for_file("ready");
     assert_eq!(server.stop(), 0);
     assert!(server.path("ended").exists());
