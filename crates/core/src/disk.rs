@@ -26,7 +26,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use odc_api::label;
-use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation, DiskOperationStatus, DiskStatus};
+use odc_api::v1alpha1::{
+    DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, DiskOperationStatus, DiskStatus,
+};
 use serde_json::json;
 
 pub use flush::FlushState;
@@ -72,6 +74,7 @@ pub struct Observed<'a> {
     pub is_namespace_deleting: bool,
     /// Names of the nodes that are ready.
     pub ready_nodes: BTreeSet<&'a str>,
+    pub flavors: Vec<&'a DevServerFlavor>,
 }
 
 /// What this operator process remembers about an operation. Losing it costs an extra request.
@@ -91,8 +94,15 @@ pub struct DiskState {
     pub flush: Option<FlushState>,
     /// The newest one.
     pub listing: Option<RecordedListing>,
-    /// Why the last write of [`Plan::disk_writes`] was refused.
-    pub error: Option<String>,
+    /// The last write of [`Plan::disk_writes`] that was refused.
+    pub refused: Option<RefusedWrite>,
+}
+
+/// A write that the API server refused, for example because of a quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedWrite {
+    pub kind: Kind,
+    pub message: String,
 }
 
 impl DiskState {
@@ -230,18 +240,13 @@ impl<'a> State<'a> {
     }
 
     fn target(&self) -> Target {
-        Target {
-            kind: Kind::Disk,
-            namespace: Some(self.namespace.to_owned()),
-            name: self.name.to_owned(),
-            uid: self.uid.to_owned(),
-            grace: None,
-        }
+        Target::new(Kind::Disk, Some(self.namespace), self.name, self.uid)
     }
 
-    /// Returns why the last write for the disk was refused.
-    fn write_error(&self) -> Option<&str> {
-        self.observed.disk_state.error.as_deref()
+    /// Returns why a write of this kind for the disk was refused.
+    fn write_error(&self, kind: Kind) -> Option<&str> {
+        let refused = self.observed.disk_state.refused.as_ref();
+        refused.filter(|refused| refused.kind == kind).map(|refused| refused.message.as_str())
     }
 
     fn has_finalizer(&self) -> bool {

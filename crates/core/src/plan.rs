@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use odc_api::v1alpha1::condition::Reason;
 
 use crate::manifest::{Kind, Object};
@@ -61,6 +62,28 @@ pub struct Target {
     pub uid: String,
     /// The grace period in seconds. `None` keeps the object's own; zero deletes it without waiting for its node.
     pub grace: Option<u32>,
+    /// Deletes the object only if it has not changed since this version. The next reconciliation decides about another one.
+    pub resource_version: Option<String>,
+}
+
+impl Target {
+    /// Returns an object that is deleted with its own grace period, whatever its version.
+    pub fn new(kind: Kind, namespace: Option<&str>, name: &str, uid: &str) -> Self {
+        Self {
+            kind,
+            namespace: namespace.map(ToOwned::to_owned),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            grace: None,
+            resource_version: None,
+        }
+    }
+
+    /// Returns the object with this metadata.
+    pub fn of(kind: Kind, meta: &ObjectMeta) -> Self {
+        let [name, uid] = [&meta.name, &meta.uid].map(|text| text.as_deref().unwrap_or_default());
+        Self::new(kind, meta.namespace.as_deref(), name, uid)
+    }
 }
 
 /// A Kubernetes event, published at most once for each change.

@@ -75,13 +75,7 @@ async fn binding_with_other_role(ctx: &Context, object: &Object) -> Result<Optio
     let found =
         found.map_err(|source| Error::Read { kind: kind.as_str(), name: name.clone(), source: Box::new(source) })?;
     let other = found.items.into_iter().find(|binding| binding.data["roleRef"] != object.body["roleRef"]);
-    Ok(other.map(|binding| Target {
-        kind,
-        namespace: object.namespace.clone(),
-        name: name.clone(),
-        uid: binding.metadata.uid.unwrap_or_default(),
-        grace: None,
-    }))
+    Ok(other.map(|binding| Target::of(kind, &binding.metadata)))
 }
 
 /// Returns the Secret with a new key pair for each name.
@@ -129,13 +123,16 @@ async fn create(ctx: &Context, object: &Object) -> Result<Option<Value>, Error> 
     }
 }
 
-/// An object that does not exist, or has another uid, counts as deleted.
+/// An object that does not exist, or has another uid or version, is left to the next reconciliation.
 async fn delete(ctx: &Context, target: &Target) -> Result<Option<Value>, Error> {
     let (kind, name) = (target.kind, &target.name);
     let api = api(&ctx.client, kind, target.namespace.as_deref());
     let params = DeleteParams {
         grace_period_seconds: target.grace,
-        preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+        preconditions: Some(Preconditions {
+            uid: Some(target.uid.clone()),
+            resource_version: target.resource_version.clone(),
+        }),
         ..DeleteParams::background()
     };
     match with_timeout(api.delete(name, &params)).await {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kube::Resource as _;
 use kube::runtime::controller::Action;
 use odc_api::v1alpha1::Disk;
-use odc_core::disk;
+use odc_core::disk::{self, RefusedWrite};
 use odc_core::plan::{Requeue, Write};
 
 use crate::agents;
@@ -62,15 +62,15 @@ async fn reconcile_once(object: &Disk, ctx: &Arc<Context>) -> Result<Action, Err
     for write in &plan.disk_writes {
         match apply(ctx, write).await {
             Ok(_) => {}
-            Err(error) if error.rejection().is_some() => refused = Some(error),
+            Err(error) if error.rejection().is_some() => {
+                tracing::info!(error = &error as &dyn std::error::Error, uid, "failed to write an object of a disk");
+                requeue = Requeue::After(WRITE_RETRY_DELAY);
+                refused = Some(RefusedWrite { kind: write.kind(), message: error.user_message() });
+            }
             Err(error) => return Err(error),
         }
     }
-    if let Some(error) = &refused {
-        tracing::info!(error = error as &dyn std::error::Error, uid, "failed to write an object of a disk");
-        requeue = Requeue::After(WRITE_RETRY_DELAY);
-    }
-    ctx.soft_states.update_disk(uid, |state| state.error = refused.map(|error| error.user_message()));
+    ctx.soft_states.update_disk(uid, |state| state.refused = refused);
     for (uid, write) in &plan.operation_writes {
         if !write_for_operation(ctx, uid, write).await? {
             // Not earlier, because a plan that expects the object asks for an immediate reconciliation.

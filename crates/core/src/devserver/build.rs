@@ -4,7 +4,7 @@ pub mod container;
 pub(crate) mod env;
 mod gang_discovery;
 mod headless_service;
-mod pod;
+pub(crate) mod pod;
 mod secret;
 pub(crate) mod security;
 pub mod size;

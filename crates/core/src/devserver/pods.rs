@@ -93,13 +93,7 @@ pub fn lost_node<'a>(
 }
 
 pub fn target(pod: &Pod, grace: Option<u32>) -> Target {
-    Target {
-        kind: Kind::Pod,
-        namespace: Some(pod.namespace.clone()),
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-        grace,
-    }
+    Target { grace, ..Target::new(Kind::Pod, Some(&pod.namespace), &pod.name, &pod.uid) }
 }
 
 #[cfg(test)]

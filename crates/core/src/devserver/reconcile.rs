@@ -115,14 +115,7 @@ impl<'a> Reconcile<'a> {
     }
 
     fn server_target(&self) -> Target {
-        let meta = &self.server.metadata;
-        Target {
-            kind: Kind::DevServer,
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            grace: None,
-        }
+        Target::of(Kind::DevServer, &self.server.metadata)
     }
 
     /// Ends the server: the cause is stored, the pods are stopped, the scheduler releases the nodes, and the terminal

@@ -362,11 +362,6 @@ pub(super) fn delete(state: &State<'_>, steps: &mut Steps, claim: &Claim) {
     let volume = volume(state, claim);
     steps.writes.retain(|write| volume.is_none_or(|volume| write.name() != volume.name));
     steps.writes.extend(volume.map(|volume| set_reclaim_policy(volume, "Delete")));
-    steps.writes.push(Write::Delete(Target {
-        kind: Kind::PersistentVolumeClaim,
-        namespace: Some(claim.namespace.clone()),
-        name: claim.name.clone(),
-        uid: claim.uid.clone(),
-        grace: None,
-    }));
+    let target = Target::new(Kind::PersistentVolumeClaim, Some(&claim.namespace), &claim.name, &claim.uid);
+    steps.writes.push(Write::Delete(target));
 }

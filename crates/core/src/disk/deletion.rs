@@ -8,8 +8,9 @@ use odc_api::v1alpha1::condition::Reason;
 use odc_api::v1alpha1::{Disk, DiskDeletion};
 
 use super::point;
-use super::{Plan, State, Steps, claim, operation, retention, temporary};
-use crate::plan::{Event, Write};
+use super::{Plan, SNAPSHOT_TIMEOUT, State, Steps, claim, operation, retention, temporary};
+use crate::cluster::Snapshot;
+use crate::plan::{Event, Target, Write};
 use crate::time::remaining;
 
 /// How many days the data of a deleted disk is kept.
@@ -42,7 +43,9 @@ pub(super) fn count_days(state: &State<'_>, steps: &mut Steps) {
     let is_used = state.stored.holder.is_some() || state.writers().next().is_some();
     // The stored number, so that the deletion is confirmed by the status before it starts.
     if state.stored.deletion.as_ref().is_some_and(|stored| stored.days >= RETENTION_DAYS) && !is_used {
-        steps.writes.push(Write::Delete(state.target()));
+        // Not if `spec.deleted` is set to false at the same time.
+        let resource_version = state.disk.metadata.resource_version.clone();
+        steps.writes.push(Write::Delete(Target { resource_version, ..state.target() }));
     }
     steps.status.deletion = Some(deletion);
 }
@@ -83,6 +86,10 @@ pub(super) fn finalize(state: &State<'_>) -> Plan {
     if state.writers().next().is_some() || source_of_unprovisioned_disk(state).is_some() {
         return steps.into_plan(state);
     }
+    if let Some((_, rest)) = unfinished_point(state) {
+        steps.requeue_after(rest);
+        return steps.into_plan(state);
+    }
     steps.status.holder = None;
     if let Some(points) = &state.points
         && !points.own.is_empty()
@@ -116,6 +123,16 @@ fn retain_contents(state: &State<'_>, steps: &mut Steps) {
 /// Returns a restore point of this disk that another disk still needs.
 pub(super) fn source_of_unprovisioned_disk(state: &State<'_>) -> Option<String> {
     let points = state.points.as_ref()?;
-    let pinned = retention::pinned(state);
-    points.own.iter().find(|snapshot| pinned.contains(snapshot.name.as_str())).map(|snapshot| snapshot.name.clone())
+    let needed = retention::needed(state);
+    points.own.iter().find(|snapshot| needed.contains(snapshot.name.as_str())).map(|snapshot| snapshot.name.clone())
+}
+
+/// Returns a restore point that is being taken, and how long it is waited for. If it were deleted now, its content could be
+/// created afterwards, and would be left.
+pub(super) fn unfinished_point<'a>(state: &'a State<'_>) -> Option<(&'a Snapshot, Duration)> {
+    let deleted_at = state.disk.metadata.deletion_timestamp.as_ref()?;
+    let rest = remaining(SNAPSHOT_TIMEOUT, deleted_at.0, state.now)?;
+    let mut own = state.points.as_ref()?.own.iter();
+    let unfinished = own.find(|point| !point::is_taken(point) && point.error.is_none() && !point.is_deleting)?;
+    Some((unfinished, rest))
 }

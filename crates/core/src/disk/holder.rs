@@ -7,13 +7,14 @@
 use odc_api::name::ServerName;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::Reason;
-use odc_api::v1alpha1::{Consistency, DevServer, DiskHolder, Phase, PointReason};
+use odc_api::v1alpha1::{Consistency, DevServer, DiskAction, DiskHolder, DiskOperation, Phase, PointReason};
 
 use super::claim::ClaimState;
 use super::point::{self, NewPoint};
 use super::{SNAPSHOT_TIMEOUT, State, Steps, claim};
 use crate::cluster::{ClaimPhase, Pod};
 use crate::devserver::active_admission;
+use crate::manifest::Kind;
 use crate::plan::Event;
 use crate::time::{is_far_ahead, remaining};
 use crate::volume_in_use::{creation_order, should_run};
@@ -143,18 +144,34 @@ fn release(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder) {
         }
         (snapshot, None) => {
             steps.writes.extend(snapshot.into_iter().flat_map(|snapshot| point::delete(state, points, snapshot)));
-            let cause = state.write_error().unwrap_or("the storage system did not take it in time");
+            let cause = state.write_error(Kind::VolumeSnapshot).unwrap_or("the storage system did not take it in time");
             fail(state, steps, holder, cause);
         }
         (Some(_), Some(rest)) => steps.requeue_after(rest),
         (None, Some(rest)) => {
-            let consistency = Consistency::Clean;
+            let is_interrupted = is_interrupted(state, holder);
+            let consistency = if is_interrupted { Consistency::CrashConsistent } else { Consistency::Clean };
             let reason = PointReason::Stop;
             let new = NewPoint { name: &name, reason, consistency, operation_uid: None, note: None, temporary: None };
             steps.disk_writes.push(point::create(state, points, claim, &new));
             steps.requeue_after(rest);
         }
     }
+}
+
+/// Reports whether the server may have been interrupted in a write: its node was lost, or its pods were deleted without
+/// waiting for their node.
+fn is_interrupted(state: &State<'_>, holder: &DiskHolder) -> bool {
+    let failure = server(state, holder).and_then(|server| server.status.as_ref()?.last_failure.as_ref());
+    let is_node_lost =
+        failure.is_some_and(|failure| failure.reason == Reason::NodeLost && failure.time.0 >= holder.since.0);
+    let is_unlock = |operation: &&DiskOperation| {
+        let started_at = operation.status.as_ref().and_then(|status| status.started_at.as_ref());
+        operation.spec.action == DiskAction::Unlock
+            && operation.spec.disk.as_str() == state.name
+            && started_at.is_some_and(|started_at| started_at.0 >= holder.since.0)
+    };
+    is_node_lost || state.observed.operations.iter().any(is_unlock)
 }
 
 /// Returns the end of the name of the point at the stop of a server. It depends on stored times only.

@@ -156,13 +156,7 @@ pub(super) fn advance(state: &State<'_>, steps: &mut Steps) {
 }
 
 fn remove(state: &State<'_>, snapshot: &Snapshot, stored: &StoredListing) -> [Write; 2] {
-    let target = Target {
-        kind: Kind::ConfigMap,
-        namespace: Some(state.namespace.to_owned()),
-        name: snapshot.name.clone(),
-        uid: stored.uid.clone(),
-        grace: None,
-    };
+    let target = Target::new(Kind::ConfigMap, Some(state.namespace), &snapshot.name, &stored.uid);
     [Write::Delete(target), annotate(state.namespace, &snapshot.name, &snapshot.uid, &json!({}))]
 }
 

@@ -214,13 +214,7 @@ pub fn expired_operations(operations: &[&DiskOperation], now: Timestamp) -> (Vec
 }
 
 fn target(operation: &DiskOperation) -> Target {
-    Target {
-        kind: Kind::DiskOperation,
-        namespace: operation.metadata.namespace.clone(),
-        name: operation.metadata.name.clone().unwrap_or_default(),
-        uid: operation.metadata.uid.clone().unwrap_or_default(),
-        grace: None,
-    }
+    Target::of(Kind::DiskOperation, &operation.metadata)
 }
 
 fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Progress {

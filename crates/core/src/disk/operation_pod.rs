@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec, ResourceRequirements, Secret};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements, Secret, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use odc_api::quantity::Quantity;
-use odc_api::v1alpha1::{DevServerUser, DiskOperation, Privilege};
+use odc_api::v1alpha1::{DevServerFlavor, DevServerUser, DiskOperation, Privilege};
 use odc_api::{HOME, annotation};
 
 use super::{State, claim, temporary};
 use crate::cluster::Claim;
 use crate::devserver::build::size::{self, CpuMemory};
 use crate::devserver::build::{
-    HOST_KEY, MAIN, PRIORITY_CLASS, authorized_keys, container, env, literal, operation_keys, security, volume,
+    HOST_KEY, MAIN, PRIORITY_CLASS, authorized_keys, container, env, literal, operation_keys, pod, security, volume,
 };
 use crate::manifest::{Kind, Object};
 use crate::plan::Write;
@@ -112,7 +112,7 @@ pub(super) fn browse(
         restart_policy: Some("Always".into()),
         security_context: Some(security::pod(Privilege::Restricted)),
         volumes: Some(volume::base_volumes(&secret_name(state, operation), SHARED_MEMORY, home, true)),
-        ..base_spec(temporary::affinity(&[claim]))
+        ..base_spec(state, &[claim])
     };
     Object::new(Kind::Pod, &Pod { metadata, spec: Some(spec), status: None })
 }
@@ -162,20 +162,33 @@ pub(super) fn job(state: &State<'_>, operation: &DiskOperation, command: Vec<Str
         restart_policy: Some("Never".into()),
         security_context: Some(security::root_without_group()),
         volumes: Some(volumes.collect()),
-        ..base_spec(temporary::affinity(&claims))
+        ..base_spec(state, &claims)
     };
     Object::new(Kind::Pod, &Pod { metadata, spec: Some(spec), status: None })
 }
 
-fn base_spec(affinity: Option<Affinity>) -> PodSpec {
+fn base_spec(state: &State<'_>, claims: &[&Claim]) -> PodSpec {
     PodSpec {
-        affinity,
+        affinity: temporary::affinity(claims),
+        // The data may be reachable only from a node where a server ran, with taints that its flavor tolerates.
+        tolerations: Some(tolerations(&state.observed.flavors)),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         priority_class_name: Some(PRIORITY_CLASS.into()),
         termination_grace_period_seconds: Some(GRACE_PERIOD.as_secs().cast_signed()),
         ..PodSpec::default()
     }
+}
+
+/// Returns the tolerations of all flavors.
+fn tolerations(flavors: &[&DevServerFlavor]) -> Vec<Toleration> {
+    let mut all: Vec<Toleration> = Vec::new();
+    for toleration in flavors.iter().flat_map(|flavor| &flavor.spec.tolerations).map(pod::toleration) {
+        if !all.contains(&toleration) {
+            all.push(toleration);
+        }
+    }
+    all
 }
 
 fn resources() -> ResourceRequirements {

@@ -162,13 +162,7 @@ pub(super) fn delete(state: &State<'_>, points: &Points<'_>, snapshot: &Snapshot
         return vec![];
     }
     let content = points.content(snapshot).filter(|content| content.is_retained);
-    let target = Target {
-        kind: Kind::VolumeSnapshot,
-        namespace: Some(state.namespace.to_owned()),
-        name: snapshot.name.clone(),
-        uid: snapshot.uid.clone(),
-        grace: None,
-    };
+    let target = Target::new(Kind::VolumeSnapshot, Some(state.namespace), &snapshot.name, &snapshot.uid);
     content.map(|content| set_deletion_policy(content, "Delete")).into_iter().chain([Write::Delete(target)]).collect()
 }
 

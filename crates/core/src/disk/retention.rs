@@ -114,8 +114,18 @@ fn expired<'a>(
     expired
 }
 
+/// Returns the names of points that are not removed: those of [`needed`], and the one of the stop that is under way.
+fn pinned<'a>(state: &State<'a>) -> BTreeSet<&'a str> {
+    let of_release = state.stored.holder.as_ref().and_then(super::holder::stop_point_name_suffix).and_then(|suffix| {
+        let points = state.points.as_ref()?;
+        let name = format!("{}-{suffix}", state.name);
+        points.find(&name).map(|snapshot| snapshot.name.as_str())
+    });
+    needed(state).into_iter().chain(of_release).collect()
+}
+
 /// Returns the names of points that a claim or disk which is not provisioned yet, or an unfinished operation, needs.
-pub(super) fn pinned<'a>(state: &State<'a>) -> BTreeSet<&'a str> {
+pub(super) fn needed<'a>(state: &State<'a>) -> BTreeSet<&'a str> {
     let observed = state.observed;
     let unbound = observed.claims.iter().filter(|claim| claim.phase != ClaimPhase::Bound);
     let of_claims = unbound.filter_map(|claim| claim.snapshot.as_deref());
@@ -138,12 +148,7 @@ pub(super) fn pinned<'a>(state: &State<'a>) -> BTreeSet<&'a str> {
     let of_operations = own
         .filter(|snapshot| snapshot.operation_uid.is_some() && uids.contains(&snapshot.operation_uid.as_deref()))
         .map(|snapshot| snapshot.name.as_str());
-    let of_release = state.stored.holder.as_ref().and_then(super::holder::stop_point_name_suffix).and_then(|suffix| {
-        let points = state.points.as_ref()?;
-        let name = format!("{}-{suffix}", state.name);
-        points.find(&name).map(|snapshot| snapshot.name.as_str())
-    });
-    of_claims.chain(of_disks).chain(of_arguments).chain(of_operations).chain(of_release).collect()
+    of_claims.chain(of_disks).chain(of_arguments).chain(of_operations).collect()
 }
 
 #[cfg(test)]

@@ -16,12 +16,12 @@ use odc_api::name::DiskName;
 use odc_api::quantity::Quantity;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::{
-    Admission, Desired, DevServer, DevServerUser, Disk, DiskAction, DiskArguments, DiskOperation, DiskOperationPhase,
-    DiskOperationStatus, Home,
+    Admission, Desired, DevServer, DevServerFlavor, DevServerUser, Disk, DiskAction, DiskArguments, DiskOperation,
+    DiskOperationPhase, DiskOperationStatus, Home,
 };
 use serde_json::json;
 
-use super::{DiskState, Observed, ObservedSnapshots, OperationState, Plan, reconcile};
+use super::{DiskState, Observed, ObservedSnapshots, OperationState, Plan, RefusedWrite, reconcile};
 use crate::cluster::{Claim, ClaimPhase, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
 use crate::devserver::agent_requests::AgentRequest;
 use crate::devserver::fixtures;
@@ -68,6 +68,7 @@ pub(super) struct Namespace {
     pub(super) job_error: Option<String>,
     pub(super) owner: DevServerUser,
     control_cas: Vec<String>,
+    pub(super) flavors: Vec<DevServerFlavor>,
     pub(super) ready_nodes: Vec<String>,
     /// Whether the storage controllers do nothing.
     pub(super) is_storage_stopped: bool,
@@ -129,6 +130,7 @@ impl Namespace {
             job_error: None,
             owner: DevServerUser::test(),
             control_cas: vec!["ssh-ed25519 ca".into()],
+            flavors: vec![],
             ready_nodes: vec![],
             is_storage_stopped: false,
             is_full: false,
@@ -381,6 +383,7 @@ impl Namespace {
             control_cas: &self.control_cas,
             is_namespace_deleting: false,
             ready_nodes: self.ready_nodes.iter().map(String::as_str).collect(),
+            flavors: self.flavors.iter().collect(),
         };
         reconcile(disk, &observed, &fixtures::settings(), self.now)
     }
@@ -409,12 +412,12 @@ impl Namespace {
         for write in plan.disk_writes {
             match self.refuse(&write) {
                 None => self.write(&write),
-                error => refused = error,
+                Some(message) => refused = Some(RefusedWrite { kind: write.kind(), message }),
             }
             self.count()?;
         }
         if let Some(uid) = &uid {
-            self.disk_states.entry(uid.clone()).or_default().error = refused;
+            self.disk_states.entry(uid.clone()).or_default().refused = refused;
         }
         for (uid, write) in plan.operation_writes {
             self.write_for_operation(&uid, &write);

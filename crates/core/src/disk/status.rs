@@ -59,7 +59,9 @@ fn ready(state: &State<'_>) -> Report {
             (None, Some(point)) => {
                 format!(" Waiting until the disk or claim that is created from restore point {point} has its volume.")
             }
-            (None, None) => String::new(),
+            (None, None) => deletion::unfinished_point(state).map_or_else(String::new, |(point, _)| {
+                format!(" Waiting until restore point {} is taken.", point.name)
+            }),
         };
         return unready(Reason::Deleting, format!("The disk is being deleted.{waits}"));
     }
@@ -74,10 +76,10 @@ fn ready(state: &State<'_>) -> Report {
     }
     match &state.claim {
         ClaimState::NotCreated => match claim::resolve_source(state) {
-            Ok(_) if state.write_error().is_some() => {
-                unready(Reason::Provisioning, state.write_error().unwrap_or_default().to_owned())
-            }
-            Ok(_) => Report::new(true, Reason::NotProvisioned, "The claim is created when a server uses the disk."),
+            Ok(_) => match state.write_error(Kind::PersistentVolumeClaim) {
+                Some(error) => unready(Reason::Provisioning, error.to_owned()),
+                None => Report::new(true, Reason::NotProvisioned, "The claim is created when a server uses the disk."),
+            },
             Err((reason, message)) => unready(reason, message),
         },
         ClaimState::Missing(name) => unready(
@@ -102,9 +104,13 @@ fn ready(state: &State<'_>) -> Report {
                 state.uid
             ),
         ),
-        ClaimState::Found(claim) if claim.is_deleting => {
-            unready(Reason::DiskUnavailable, format!("Claim {} is being deleted.", claim.name))
-        }
+        ClaimState::Found(claim) if claim.is_deleting => unready(
+            Reason::DiskUnavailable,
+            format!(
+                "Claim {} is being deleted. Roll back to a restore point, or recover its volume, which is retained.",
+                claim.name
+            ),
+        ),
         ClaimState::Found(claim) => match claim.phase {
             ClaimPhase::Lost => unready(
                 Reason::DiskUnavailable,
@@ -189,7 +195,7 @@ fn points_available(state: &State<'_>, failure: Option<String>) -> Report {
             "The cluster has no VolumeSnapshot API. Ask an administrator to install a CSI driver with snapshots.";
         return Report::new(false, Reason::SnapshotsUnsupported, message);
     };
-    let refused = state.write_error().filter(|error| error.contains(Kind::VolumeSnapshot.as_str()));
+    let refused = state.write_error(Kind::VolumeSnapshot);
     let last_failure = || {
         let stored = condition::find(&state.stored.conditions, Type::PointsAvailable)?;
         let newest = points.own.iter().find(|snapshot| points.is_verified(snapshot)).and_then(|newest| newest.taken_at);
@@ -220,7 +226,7 @@ fn resized(state: &State<'_>) -> Option<Report> {
         Expansion::Needed | Expansion::Waiting => Report::new(
             false,
             Reason::Resizing,
-            match state.write_error().filter(|error| error.contains(Kind::PersistentVolumeClaim.as_str())) {
+            match state.write_error(Kind::PersistentVolumeClaim) {
                 Some(error) => error.to_owned(),
                 None => format!(
                     "Waiting until the volume has {size}. Some drivers expand it only while a server uses the disk."

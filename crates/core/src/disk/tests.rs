@@ -3,7 +3,10 @@ use odc_api::annotation;
 use odc_api::text::Text;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::{self, Reason, Type};
-use odc_api::v1alpha1::{Desired, DiskAction, DiskHolder, DiskOperation, DiskOperationPhase, DiskSource, PointReason};
+use odc_api::v1alpha1::{
+    Consistency, Desired, DiskAction, DiskDeletion, DiskHolder, DiskOperation, DiskOperationPhase, DiskSource, Failure,
+    PointReason,
+};
 use serde_json::Value;
 
 use super::simulation::Namespace;
@@ -250,6 +253,80 @@ fn finished_operations_expire_after_a_week_or_beyond_fifty() {
     assert_eq!(names(&[finished("old", 7), finished("new", 6), running]), (vec!["old".to_owned()], Some(day)));
     let many: Vec<DiskOperation> = (0..52).map(|number| finished(&format!("op{number:02}"), 1)).collect();
     assert_eq!(names(&many).0, ["op01", "op00"]);
+}
+
+#[test]
+fn disk_whose_claim_is_being_deleted_can_be_rolled_back() {
+    let mut namespace = used();
+    namespace.claims[0].is_deleting = true;
+    let (reason, message) = ready(&namespace.plan(&namespace.disk().clone()));
+    assert_eq!(reason, Reason::DiskUnavailable);
+    assert!(message.contains("is being deleted. Roll back to a restore point"), "{message}");
+    let point = namespace.disk().status.as_ref().unwrap().points[0].name.clone();
+    namespace.add_operation("op1", DiskAction::Rollback, Some(point.as_str()), None);
+    namespace.run_operator();
+    let plan = namespace.plan(&namespace.disk().clone());
+    assert!(created(&plan, Kind::VolumeSnapshot).is_empty(), "a claim that is being deleted has no more snapshots");
+    let claims = created(&plan, Kind::PersistentVolumeClaim);
+    let [claim] = claims.as_slice() else { panic!("{:?}", plan.operation_writes) };
+    assert_eq!(claim["spec"]["dataSource"]["name"], point.as_str());
+}
+
+#[test]
+fn point_after_the_loss_of_a_node_or_an_unlock_is_not_clean() {
+    let point = |interrupt: &dyn Fn(&mut Namespace)| {
+        let mut namespace = Namespace::new();
+        namespace.add_server("box");
+        namespace.settle();
+        interrupt(&mut namespace);
+        namespace.set_desired("box", Desired::Hibernated);
+        namespace.settle();
+        namespace.disk().status.as_ref().unwrap().points[0].consistency
+    };
+    assert_eq!(point(&|_| {}), Consistency::Clean);
+    let lose_node = |namespace: &mut Namespace| {
+        let failure = Failure::new(Reason::NodeLost, "gone", to_api_precision(namespace.now), None);
+        namespace.servers[0].status.as_mut().unwrap().last_failure = Some(Box::new(failure));
+    };
+    assert_eq!(point(&lose_node), Consistency::CrashConsistent);
+    let unlock = |namespace: &mut Namespace| {
+        namespace.add_operation("op1", DiskAction::Unlock, None, None);
+        namespace.settle();
+    };
+    assert_eq!(point(&unlock), Consistency::CrashConsistent);
+}
+
+#[test]
+fn disk_that_is_deleted_during_a_stop_waits_for_its_point() {
+    let mut namespace = Namespace::new();
+    namespace.add_server("box");
+    namespace.settle();
+    namespace.is_storage_stopped = true;
+    namespace.set_desired("box", Desired::Hibernated);
+    namespace.settle();
+    namespace.delete_disk(Some("disk-home"));
+    let (reason, message) = ready(&namespace.plan(&namespace.disk().clone()));
+    assert_eq!(reason, Reason::Deleting);
+    assert!(message.contains("Waiting until restore point disk-home-stop-"), "{message}");
+    namespace.is_storage_stopped = false;
+    namespace.settle();
+    assert!(namespace.disks.is_empty() && namespace.contents.is_empty() && namespace.volumes.is_empty());
+}
+
+#[test]
+fn disk_that_is_undeleted_after_30_days_is_kept() {
+    let namespace = used();
+    let mut disk = namespace.disk().clone();
+    disk.spec.deleted = true;
+    disk.metadata.resource_version = Some("7".into());
+    let now = to_api_precision(namespace.now);
+    disk.status.get_or_insert_default().deletion = Some(DiskDeletion { since: now.clone(), days: 30, counted_at: now });
+    let plan = namespace.plan(&disk);
+    let deleted = plan.writes.iter().find_map(|write| match write {
+        Write::Delete(target) if target.kind == Kind::Disk => Some(target),
+        _ => None,
+    });
+    assert_eq!(deleted.unwrap().resource_version.as_deref(), Some("7"), "the deletion conflicts with a later change");
 }
 
 #[test]

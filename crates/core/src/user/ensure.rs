@@ -59,13 +59,7 @@ impl Ensure {
 }
 
 pub(super) fn target(object: &ManagedObject) -> Target {
-    Target {
-        kind: object.kind,
-        namespace: object.namespace.clone(),
-        name: object.name.clone(),
-        uid: object.uid.clone(),
-        grace: None,
-    }
+    Target::new(object.kind, object.namespace.as_deref(), &object.name, &object.uid)
 }
 
 /// Describes a completed write, for events.

@@ -559,13 +559,7 @@ fn status_does_not_depend_on_time() {
 }
 
 fn server(name: &str) -> Target {
-    Target {
-        kind: Kind::DevServer,
-        namespace: Some("dev-ada".into()),
-        name: name.into(),
-        uid: format!("uid-{name}"),
-        grace: None,
-    }
+    Target::new(Kind::DevServer, Some("dev-ada"), name, &format!("uid-{name}"))
 }
 
 fn clean_up(cluster: &Cluster, contents: &NamespaceContents) -> Vec<Write> {

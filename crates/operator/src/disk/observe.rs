@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use odc_api::v1alpha1::{DevServer, DevServerUser, Disk, DiskOperation};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation};
 use odc_core::cluster::{Claim, Node, Pod, Snapshot, SnapshotContent, StorageClass, Volume};
 use odc_core::devserver::SecretState;
 use odc_core::disk::{DiskState, Observed, ObservedSnapshots, OperationState};
@@ -29,6 +29,7 @@ pub struct ObservedDisk {
     control_ca: Option<Arc<ControlCa>>,
     is_namespace_deleting: bool,
     nodes: Vec<Arc<Node>>,
+    flavors: Vec<Arc<DevServerFlavor>>,
 }
 
 impl ObservedDisk {
@@ -64,6 +65,7 @@ impl ObservedDisk {
             control_ca: ctx.control_ca.borrow().ready(),
             is_namespace_deleting: cluster.namespaces.get("", namespace).is_some_and(|found| found.is_deleting),
             nodes: cluster.nodes.all(),
+            flavors: cluster.flavors.objects.all(),
         }
     }
 
@@ -91,6 +93,7 @@ impl ObservedDisk {
             control_cas: self.control_ca.as_ref().map_or(&[], |ca| &ca.trusted_keys),
             is_namespace_deleting: self.is_namespace_deleting,
             ready_nodes: self.nodes.iter().filter(|node| node.is_ready()).map(|node| node.name.as_str()).collect(),
+            flavors: self.flavors.iter().map(|flavor| &**flavor).collect(),
         }
     }
 }

@@ -88,20 +88,13 @@ async fn clean(ctx: &Context, name: &str) -> Result<bool, Error> {
     let servers = with_timeout(servers.list_metadata(&list)).await.map_err(failed("DevServer"))?.items;
     let (terminating, active): (Vec<_>, Vec<_>) =
         servers.into_iter().partition(|server| server.metadata.deletion_timestamp.is_some());
-    let target = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| Target {
-        kind: Kind::DevServer,
-        namespace: meta.namespace.clone(),
-        name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
-        grace: None,
-    };
     let disks: Api<Disk> = Api::namespaced(ctx.client.clone(), name);
     let contents = NamespaceContents {
         disks: with_timeout(disks.list_metadata(&list)).await.map_err(failed("Disk"))?.items.len(),
         snapshots: count_snapshots(ctx, name).await.map_err(failed("VolumeSnapshot"))?,
         claims: with_timeout(claims.list_metadata(&list)).await.map_err(failed("PersistentVolumeClaim"))?.items.len(),
         pods: with_timeout(pods.list_metadata(&list)).await.map_err(failed("Pod"))?.items.len(),
-        servers: active.iter().map(|server| target(&server.metadata)).collect(),
+        servers: active.iter().map(|server| Target::of(Kind::DevServer, &server.metadata)).collect(),
         terminating_servers: terminating.len(),
     };
     let objects = ctx.cluster.managed_objects.in_namespace(name);

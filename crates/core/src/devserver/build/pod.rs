@@ -103,21 +103,25 @@ fn pull_secrets(valid: &Valid<'_>) -> Vec<LocalObjectReference> {
 
 /// Pods on unreachable nodes are not evicted by Kubernetes. Only the operator considers a node lost.
 fn tolerations(flavor: &[v1alpha1::Toleration]) -> Vec<Toleration> {
-    let text = |value: &dyn std::fmt::Debug| format!("{value:?}");
-    let of_flavor = flavor.iter().map(|toleration| Toleration {
-        key: toleration.key.clone(),
-        operator: Some(text(&toleration.operator)),
-        value: toleration.value.clone(),
-        effect: toleration.effect.as_ref().map(|effect| text(effect)),
-        toleration_seconds: None,
-    });
     let unreachable = UNREACHABLE_NODE_TAINTS.map(|key| Toleration {
         key: Some(key.to_owned()),
         operator: Some("Exists".into()),
         effect: Some("NoExecute".into()),
         ..Toleration::default()
     });
-    of_flavor.chain(unreachable).collect()
+    flavor.iter().map(toleration).chain(unreachable).collect()
+}
+
+/// Returns a toleration of a flavor as that of a pod.
+pub fn toleration(toleration: &v1alpha1::Toleration) -> Toleration {
+    let text = |value: &dyn std::fmt::Debug| format!("{value:?}");
+    Toleration {
+        key: toleration.key.clone(),
+        operator: Some(text(&toleration.operator)),
+        value: toleration.value.clone(),
+        effect: toleration.effect.as_ref().map(|effect| text(effect)),
+        toleration_seconds: None,
+    }
 }
 
 #[cfg(test)]

@@ -89,6 +89,23 @@ fn pod_of_an_unbound_claim_has_the_affinity_of_the_point() {
 }
 
 #[test]
+fn pod_tolerates_the_taints_of_all_nodes_of_flavors() {
+    let mut namespace = Namespace::new();
+    let toleration = |key: &str| {
+        let toleration = json!({"key": key, "operator": "Exists", "effect": "NoSchedule"});
+        serde_json::from_value(toleration).unwrap()
+    };
+    let (mut small, mut large) = (DevServerFlavor::test(), DevServerFlavor::test());
+    small.spec.tolerations = vec![toleration("gpu")];
+    large.spec.tolerations = vec![toleration("gpu"), toleration("large")];
+    namespace.flavors = vec![small, large];
+    let bodies = manifests(&mut namespace, DiskAction::Browse, "");
+    let tolerations = of_kind(&bodies, "Pod")["spec"]["tolerations"].as_array().unwrap();
+    let keys: Vec<&Value> = tolerations.iter().map(|toleration| &toleration["key"]).collect();
+    assert_eq!(keys, ["gpu", "large"]);
+}
+
+#[test]
 fn restore_pod_writes_to_the_disk_only() {
     let mut namespace = Namespace::new();
     let bodies = manifests(&mut namespace, DiskAction::Restore, "$(HOME)/a b");

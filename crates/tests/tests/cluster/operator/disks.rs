@@ -6,15 +6,18 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
 use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationPhase, DiskStatus, Phase, RestorePoint};
-use odc_tests::apifault::{Action, Fault, Pattern};
+use odc_tests::apifault::{Action, EventAction, Fault, Pattern, Verb};
 use odc_tests::storage::Storage;
+use odc_tests::wait;
 use serde_json::{Value, json};
 
 use super::disk_ledger::DiskLedger;
 use super::fault_harness::FaultHarness;
 use super::fixture::{Fixture, NAMESPACE, TIMEOUT, wait_absent, wait_for, with_fixture};
+use super::rbac::disk_permissions;
 use super::watch_history::WatchHistory;
 
+const SNAPSHOTS: &str = "volumesnapshots.snapshot.storage.k8s.io";
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
 /// The disks of ada and the operations on them.
@@ -92,6 +95,42 @@ impl<'a> Disks<'a> {
         Ok(claims.map(ToString::to_string).collect())
     }
 
+    /// Enlarges a disk and waits until its claim requests the size.
+    async fn resize(&self, name: &str, size: &str) -> anyhow::Result<()> {
+        let disk =
+            self.api.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"size": size}}))).await?;
+        let claim = disk.status.and_then(|status| status.claim).context("the disk has no claim")?;
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.fixture.plane.client.clone(), NAMESPACE);
+        let is_resized = |claim: Option<&PersistentVolumeClaim>| {
+            let requests = claim.and_then(|claim| claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref());
+            requests.and_then(|requests| requests.get("storage")).is_some_and(|requested| requested.0 == size)
+        };
+        wait_for(&claims, claim.as_str(), "resized", is_resized).await.map(drop)
+    }
+
+    /// Marks a disk as deleted and lets 30 days pass. The operations on it are older than a week then.
+    async fn expire(&self, name: &str) -> anyhow::Result<()> {
+        let params = PatchParams::default();
+        self.api.patch(name, &params, &Patch::Merge(json!({"spec": {"deleted": true}}))).await?;
+        self.wait(name, "marked as deleted", |status| status.deletion.is_some()).await?;
+        let passed = Patch::Merge(json!({"status": {"deletion": {"days": 30}}}));
+        self.api.patch_status(name, &params, &passed).await?;
+        wait_absent(&self.api, name).await?;
+        let finished = Patch::Merge(json!({"status": {"finishedAt": "2026-01-01T00:00:00Z"}}));
+        self.operations.patch_status(name, &params, &finished).await?;
+        wait_absent(&self.operations, name).await
+    }
+
+    /// Creates a disk, and deletes it with its server while the restore point of the stop is taken.
+    async fn purge_during_stop(&self, name: &str) -> anyhow::Result<()> {
+        self.create(name).await?;
+        let server = format!("{name}-server");
+        self.fixture.create_running(&server, json!({"home": {"disk": name}})).await?;
+        self.fixture.servers.delete(&server, &DeleteParams::default()).await?;
+        self.wait(name, "with a point", |status| !status.points.is_empty()).await?;
+        self.purge(name).await.with_context(|| self.storage.log_tail())
+    }
+
     /// Deletes a disk with its data.
     async fn purge(&self, name: &str) -> anyhow::Result<()> {
         let confirm = json!({"metadata": {"annotations": {"odc.dev/confirm-delete": name}}});
@@ -99,6 +138,23 @@ impl<'a> Disks<'a> {
         self.api.delete(name, &DeleteParams::default()).await?;
         wait_absent(&self.api, name).await
     }
+}
+
+/// Loses the response of the next creation and holds its events, so that the operator repeats it and reads the object.
+async fn lose_response(harness: &FaultHarness<'_>, creation: Pattern) -> anyhow::Result<()> {
+    let resource = creation.resource.clone().context("the pattern has no resource")?;
+    let is_read =
+        || harness.proxy.trace().iter().filter(|entry| entry.verb == Verb::Get && entry.resource == resource).count();
+    let before = is_read();
+    harness.proxy.add(Fault::event(1, Pattern { verb: None, ..creation.clone() }, None, EventAction::Hold));
+    harness.proxy.add(Fault::write(1).matching(creation).after(Action::HangUp));
+    wait::until(&format!("read of {resource}"), TIMEOUT, async || {
+        anyhow::ensure!(is_read() > before, "no such request");
+        Ok(())
+    })
+    .await?;
+    harness.proxy.release();
+    Ok(())
 }
 
 fn is_released(status: &DiskStatus) -> bool {
@@ -114,10 +170,13 @@ fn phase(operation: &DiskOperation) -> Option<DiskOperationPhase> {
 async fn disk_is_retained_snapshotted_rolled_back_and_deleted() -> anyhow::Result<()> {
     with_fixture(async |fixture| {
         let disks = Disks::start(fixture).await?;
-        let _operator = fixture.start_operator().await?;
-        fixture.wait_user_ready("ada").await?;
+        let mut harness = FaultHarness::start(fixture).await?;
         disks.create("home").await?;
-        let point = disks.use_once("home").await?;
+        let lose_responses = async {
+            lose_response(&harness, Pattern::verb(Verb::Create, "persistentvolumeclaims")).await?;
+            lose_response(&harness, Pattern::verb(Verb::Create, SNAPSHOTS)).await
+        };
+        let (point, ()) = tokio::try_join!(disks.use_once("home"), lose_responses)?;
         let claim = disks.api.get("home").await?.status.and_then(|status| status.claim).context("no claim")?;
         let volumes: Api<PersistentVolume> = Api::all(fixture.plane.client.clone());
         for volume in volumes.list(&ListParams::default()).await? {
@@ -130,7 +189,9 @@ async fn disk_is_retained_snapshotted_rolled_back_and_deleted() -> anyhow::Resul
         let rolled_back =
             disks.wait("home", "on another claim", |status| status.claim.as_ref() != Some(&claim)).await?;
         assert_eq!(rolled_back.retired_claims.len(), 1);
-        let copy = disks.operate("copy", "home", "Clone", json!({"name": "copy"})).await?;
+        let clone = disks.operate("copy", "home", "Clone", json!({"name": "copy"}));
+        let lose_response = lose_response(&harness, Pattern::verb(Verb::Create, "disks.odc.dev").with_name("copy"));
+        let (copy, ()) = tokio::try_join!(clone, lose_response)?;
         assert_eq!(phase(&copy), Some(DiskOperationPhase::Succeeded), "{copy:#?}");
         let missing = disks.operate("missing", "home", "Rollback", json!({"point": "nothing"})).await?;
         assert_eq!(phase(&missing), Some(DiskOperationPhase::Failed));
@@ -138,21 +199,24 @@ async fn disk_is_retained_snapshotted_rolled_back_and_deleted() -> anyhow::Resul
         let error = disks.api.delete("home", &DeleteParams::default()).await.unwrap_err().to_string();
         assert!(error.contains("odc.dev/confirm-delete: home"), "{error}");
         fixture.servers.delete("home-server", &DeleteParams::default()).await?;
-        for name in ["copy", "home"] {
-            disks.purge(name).await?;
-        }
+        disks.resize("home", "48Mi").await?;
+        disks.expire("copy").await?;
+        disks.purge("home").await?;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(fixture.plane.client.clone(), NAMESPACE);
         wait_absent(&claims, claim.as_str()).await?;
-        odc_tests::wait::until("all volumes deleted", TIMEOUT, async || {
+        wait::until("all volumes deleted", TIMEOUT, async || {
             let left: Vec<String> =
                 volumes.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
             anyhow::ensure!(left.is_empty(), "{left:?}");
             Ok(())
         })
         .await?;
+        disks.purge_during_stop("brief").await?;
         disks.create("kept").await?;
         disks.use_once("kept").await?;
-        check_namespace_deletion_keeps_data(&fixture.plane.client).await.with_context(|| disks.storage.log_tail())
+        check_namespace_deletion_keeps_data(&fixture.plane.client).await.with_context(|| disks.storage.log_tail())?;
+        harness.operator.kill().await?;
+        disk_permissions::check_used(&harness).await
     })
     .await
 }
@@ -164,7 +228,7 @@ async fn check_namespace_deletion_keeps_data(client: &Client) -> anyhow::Result<
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent");
     let contents: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    odc_tests::wait::until("the claim of the volume deleted", TIMEOUT, async || {
+    wait::until("the claim of the volume deleted", TIMEOUT, async || {
         let all = volumes.list(&ListParams::default()).await?;
         let phases: Vec<Option<String>> = all.into_iter().map(|volume| volume.status?.phase).collect();
         anyhow::ensure!(phases == [Some("Released".to_owned())], "{phases:?}");
@@ -175,7 +239,7 @@ async fn check_namespace_deletion_keeps_data(client: &Client) -> anyhow::Result<
         client.clone(),
         &ApiResource::from_gvk(&GroupVersionKind { kind: "VolumeSnapshot".into(), ..kind }),
     );
-    odc_tests::wait::until("the snapshot deleted", TIMEOUT, async || {
+    wait::until("the snapshot deleted", TIMEOUT, async || {
         let left = snapshots.list(&ListParams::default()).await?.items;
         anyhow::ensure!(left.is_empty(), "{left:#?}");
         Ok(())

@@ -1,26 +1,29 @@
 //! Permissions as the API server enforces them.
 
+pub mod disk_permissions;
 mod escalation;
 mod operator_permissions;
 mod user_permissions;
 
 use anyhow::Context as _;
 use http::{Method, Request, StatusCode};
-use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
-use odc_tests::{audit, operator};
+use odc_tests::apifault::Verb;
+use odc_tests::{audit, operator, wait};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::fixture::{Fixture, NAMESPACE};
+use super::fault_harness::FaultHarness;
+use super::fixture::{Fixture, NAMESPACE, OPERATOR, TIMEOUT};
 
 /// One verb on one resource that a rule allows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Permission {
+pub struct Permission {
     /// As in `devservers.odc.dev/status`.
     resource: String,
     verb: String,
@@ -47,6 +50,57 @@ fn permissions(rules: &[PolicyRule]) -> BTreeSet<Permission> {
         }
     }
     all
+}
+
+/// Returns the requests of the operator, which has ended: the audit log has a watch only after its end.
+async fn requests(harness: &FaultHarness<'_>) -> anyhow::Result<Vec<audit::Request>> {
+    let mut requests = wait::until("end of all watches", TIMEOUT, async || {
+        let requests = harness.fixture.plane.requests()?;
+        let watches = requests.iter().filter(|request| request.user == OPERATOR && request.verb == "watch");
+        let started = harness.proxy.trace().iter().filter(|entry| entry.verb == Verb::Watch).count();
+        anyhow::ensure!(watches.count() >= started, "{started} were started");
+        Ok(requests)
+    })
+    .await?;
+    requests.retain(|request| request.user == OPERATOR);
+    Ok(requests)
+}
+
+/// Returns the permissions of the operator that none of its requests needed, with their role and its namespace.
+async fn unused_permissions(
+    fixture: &Fixture<'_>,
+    requests: &[audit::Request],
+) -> anyhow::Result<Vec<(&'static str, &'static str, Permission)>> {
+    let admin = &fixture.plane.client;
+    let cluster: Api<ClusterRole> = Api::all(admin.clone());
+    let requests: Vec<&audit::Request> = requests.iter().collect();
+    let mut unused = Vec::new();
+    // A request that a namespaced role allows does not justify the same permission in the cluster role.
+    let mut remaining = requests.clone();
+    for (role, namespace) in [
+        ("odc-operator-tenant", "dev-"),
+        ("odc-operator", "odc-system"),
+        ("odc-operator-events", "default"),
+        ("odc-operator", ""),
+    ] {
+        let rules = match namespace {
+            "" | "dev-" => cluster.get(role).await?.rules,
+            namespace => Api::<Role>::namespaced(admin.clone(), namespace).get(role).await?.rules,
+        };
+        let granted = permissions(&rules.context("the role has no rules")?);
+        anyhow::ensure!(!granted.is_empty(), "{role} has no permissions");
+        let in_namespace = |request: &audit::Request| request.namespace.starts_with(namespace);
+        let matching: Vec<&audit::Request> =
+            remaining.iter().filter(|request| in_namespace(request)).copied().collect();
+        remaining
+            .retain(|request| !in_namespace(request) || !granted.iter().any(|permission| permission.allowed(request)));
+        // `bind` is needed in addition to the creation of the binding.
+        let is_used =
+            |permission: &Permission| permission.is_used(if permission.verb == "bind" { &requests } else { &matching });
+        let surplus = granted.into_iter().filter(|permission| !is_used(permission));
+        unused.extend(surplus.map(|permission| (role, namespace, permission)));
+    }
+    Ok(unused)
 }
 
 /// Returns a resource with its group.

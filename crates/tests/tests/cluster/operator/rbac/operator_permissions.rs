@@ -2,20 +2,18 @@
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Secret, Service};
-use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use odc_api::v1alpha1::{DevServerUser, Phase};
 use odc_tests::apifault::{Action, EventAction, Fault, Pattern, Verb};
-use odc_tests::{audit, manifests, wait};
+use odc_tests::{manifests, wait};
 use serde_json::{Value, json};
 
 use super::super::fault_harness::FaultHarness;
-use super::super::fixture::{
-    Fixture, NAMESPACE, OPERATOR, TIMEOUT, is_bound, user, wait_absent, wait_for, with_fixture,
-};
+use super::super::fixture::{Fixture, NAMESPACE, TIMEOUT, is_bound, user, wait_absent, wait_for, with_fixture};
 use super::super::queue_api;
-use super::{Permission, objects, permissions};
+use super::disk_permissions::is_of_disks;
+use super::{objects, requests, unused_permissions};
 
 /// Exercises nearly everything the operator does. Each step is there for a rule that no other step uses.
 async fn exercise_operator(harness: &FaultHarness<'_>) -> anyhow::Result<()> {
@@ -249,21 +247,6 @@ async fn exercise_servers(harness: &FaultHarness<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reports whether a permission is for disks, which need volumes and snapshots: see the end-to-end test of disks.
-fn is_of_disks(permission: &Permission) -> bool {
-    let writes = ["create", "get", "patch", "delete"].contains(&permission.verb.as_str());
-    match permission.resource.as_str() {
-        "disks.odc.dev"
-        | "disks.odc.dev/status"
-        | "diskoperations.odc.dev"
-        | "diskoperations.odc.dev/status"
-        | "volumesnapshots.snapshot.storage.k8s.io"
-        | "volumesnapshotcontents.snapshot.storage.k8s.io" => true,
-        "persistentvolumeclaims" | "persistentvolumes" | "configmaps" => writes,
-        _ => false,
-    }
-}
-
 #[tokio::test]
 async fn operator_has_exactly_the_permissions_it_uses() -> anyhow::Result<()> {
     with_fixture(async |fixture| {
@@ -272,49 +255,11 @@ async fn operator_has_exactly_the_permissions_it_uses() -> anyhow::Result<()> {
         // The audit log has a watch only after its end.
         harness.operator.kill().await?;
         exercise_queue_api(fixture).await?;
-        let requests = wait::until("end of all watches", TIMEOUT, async || {
-            let requests = fixture.plane.requests()?;
-            let watches = requests.iter().filter(|request| request.user == OPERATOR && request.verb == "watch");
-            let started = harness.proxy.trace().iter().filter(|entry| entry.verb == Verb::Watch).count();
-            anyhow::ensure!(watches.count() >= started, "{started} were started");
-            Ok(requests)
-        })
-        .await?;
-        let requests: Vec<&audit::Request> = requests.iter().filter(|request| request.user == OPERATOR).collect();
-
+        let requests = requests(&harness).await?;
         let denied: Vec<_> = requests.iter().filter(|request| matches!(request.code, 401 | 403)).collect();
         assert!(denied.is_empty(), "{denied:#?}");
-
-        let admin = &fixture.plane.client;
-        let cluster: Api<ClusterRole> = Api::all(admin.clone());
-        let mut unused = Vec::new();
-        // A request that a namespaced role allows does not justify the same permission in the cluster role.
-        let mut remaining = requests.clone();
-        for (role, namespace) in [
-            ("odc-operator-tenant", "dev-"),
-            ("odc-operator", "odc-system"),
-            ("odc-operator-events", "default"),
-            ("odc-operator", ""),
-        ] {
-            let rules = match namespace {
-                "" | "dev-" => cluster.get(role).await?.rules,
-                namespace => Api::<Role>::namespaced(admin.clone(), namespace).get(role).await?.rules,
-            };
-            let granted = permissions(&rules.context("the role has no rules")?);
-            assert!(!granted.is_empty());
-            let in_namespace = |request: &audit::Request| request.namespace.starts_with(namespace);
-            let matching: Vec<&audit::Request> =
-                remaining.iter().filter(|request| in_namespace(request)).copied().collect();
-            remaining.retain(|request| {
-                !in_namespace(request) || !granted.iter().any(|permission| permission.allowed(request))
-            });
-            // `bind` is needed in addition to the creation of the binding.
-            let is_used = |permission: &Permission| {
-                permission.is_used(if permission.verb == "bind" { &requests } else { &matching })
-            };
-            let surplus = granted.into_iter().filter(|permission| !is_used(permission) && !is_of_disks(permission));
-            unused.extend(surplus.map(|permission| (role, namespace, permission)));
-        }
+        let mut unused = unused_permissions(fixture, &requests).await?;
+        unused.retain(|(_, _, permission)| !is_of_disks(permission));
         assert!(unused.is_empty(), "{unused:#?}");
         Ok(())
     })
