@@ -43,8 +43,7 @@ async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> 
         assert!(error.contains("odc.dev/confirm-delete: home"), "{error}");
         tenant.kubectl(&["annotate", "disk", "home", "odc.dev/confirm-delete=home"]).await?;
         tenant.kubectl(&["delete", "disk", "home", "--wait=false"]).await?;
-        let timeout = format!("--timeout={}s", TIMEOUT.as_secs());
-        tenant.kubectl(&["wait", "disk/home", "--for=delete", &timeout]).await?;
+        wait_deleted(tenant, "disk/home").await?;
         let claims = tenant.kubectl(&["get", "pvc", "-o", "name"]).await?;
         assert_eq!(claims, "", "the data is deleted with the disk");
         Ok(())
@@ -89,8 +88,8 @@ async fn restore_point_is_browsed_compared_and_restored_from() -> anyhow::Result
 
         // The pod and its claim are deleted with the operation.
         tenant.kubectl(&["delete", "diskoperation", "browse"]).await?;
+        wait_deleted(tenant, &format!("pod/{pod}")).await?;
         let timeout = format!("--timeout={}s", TIMEOUT.as_secs());
-        tenant.kubectl(&["wait", &format!("pod/{pod}"), "--for=delete", &timeout]).await?;
         tenant.kubectl(&["wait", "pvc", "-l", "odc.dev/operation-uid", "--for=delete", &timeout]).await?;
         Ok(())
     })
@@ -121,10 +120,19 @@ async fn wake(tenant: &Tenant<'_>) -> anyhow::Result<()> {
     tenant.wait_for_phase("box", "Running").await.map(drop)
 }
 
-/// Waits until a field has a value, and describes the disk otherwise.
+/// Waits until a field has a value.
 async fn wait_for(tenant: &Tenant<'_>, object: &str, condition: &str) -> anyhow::Result<()> {
-    let (condition, timeout) = (format!("--for=jsonpath={condition}"), format!("--timeout={}s", TIMEOUT.as_secs()));
-    if let Err(error) = tenant.kubectl(&["wait", object, &condition, &timeout]).await {
+    wait(tenant, object, &format!("--for=jsonpath={condition}")).await
+}
+
+async fn wait_deleted(tenant: &Tenant<'_>, object: &str) -> anyhow::Result<()> {
+    wait(tenant, object, "--for=delete").await
+}
+
+/// Waits for a condition, and describes the disk if it is not met.
+async fn wait(tenant: &Tenant<'_>, object: &str, condition: &str) -> anyhow::Result<()> {
+    let timeout = format!("--timeout={}s", TIMEOUT.as_secs());
+    if let Err(error) = tenant.kubectl(&["wait", object, condition, &timeout]).await {
         let state =
             tenant.kubectl_as_admin(&["get", "disk,diskoperation,pod,pvc,volumesnapshot", "-o", "yaml"], None).await;
         return Err(error.context(state.unwrap_or_default()));

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "full")]
 mod drill;
+#[cfg(feature = "full")]
+mod pools;
 
 use anyhow::Context as _;
 use odc_tests::tree::{DAMAGE, DAMAGED_FILES, DAMAGED_PATHS, MANIFEST, Manifest, Tree};

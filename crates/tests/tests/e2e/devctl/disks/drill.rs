@@ -1,5 +1,5 @@
-//! Recovery drill with a large tree: damage, a move to another node and expiry, with the operator and the CSI driver killed
-//! on the way.
+//! Recovery drill with a large tree: damage, a move to another node and expiry, with the operator, the CSI driver, its
+//! sidecars and the kubelets killed on the way.
 
 use std::time::Duration;
 
@@ -12,11 +12,31 @@ use odc_tests::{ScratchCluster, operator, wait, with_scratch_cluster};
 use serde_json::json;
 
 use super::{damage, manifest, newest_point};
+use crate::faults::{component_pid, kill};
 use crate::tenant::{Tenant, with_tenant_on};
 
 /// Of one step. A container that was killed several times is restarted after minutes.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 const TREE: Tree = Tree::LARGE;
+
+/// A process that is killed.
+#[derive(Debug)]
+enum Killed {
+    /// Of containers, by the start of their command, with their number.
+    Container(&'static [&'static str], usize),
+    /// Of the local cluster.
+    Component(&'static str),
+}
+
+const KILL_SERVICES: &[Killed] = &[Killed::Container(&["/odc", "operator"], 1), Killed::Container(&["/odc-csi"], 2)];
+/// Kills what mounts a volume, or creates it.
+const KILL_NODES: &[Killed] = &[
+    Killed::Component("n1/kubelet"),
+    Killed::Component("n2/kubelet"),
+    Killed::Container(&["/csi-sidecars", "csi-provisioner"], 2),
+    Killed::Container(&["/csi-sidecars", "csi-snapshotter"], 2),
+    Killed::Container(&["/odc-csi"], 2),
+];
 
 struct Drill<'a> {
     scratch: &'a ScratchCluster,
@@ -61,19 +81,21 @@ impl<'a> Drill<'a> {
 
     async fn roll_back_damage(&self) -> anyhow::Result<()> {
         let snapshot = self.user.success(&["disk", "snapshot", "home", "--note", "drill"]);
-        let point = self.kill_during(snapshot, async || self.has_started(DiskAction::Snapshot).await).await?;
+        let point = self.during(snapshot, async || self.has_started(DiskAction::Snapshot).await, KILL_SERVICES).await?;
         damage(&self.user, "box", point.trim(), &self.before).await?;
         let rollback = ["disk", "rollback", "home", point.trim(), "--yes", "--stop"];
         let has_started = async || self.has_started(DiskAction::Rollback).await;
-        self.kill_during(self.user.success(&rollback), has_started).await?;
+        self.during(self.user.success(&rollback), has_started, KILL_SERVICES).await?;
         self.check("box").await
     }
 
     async fn move_to_other_node(&self) -> anyhow::Result<()> {
         let first = self.node("box").await?;
         self.tenant.kubectl_as_admin(&["cordon", &first], None).await?;
-        self.kill_during(self.user.success(&["hibernate", "box"]), async || self.is_stopping().await).await?;
-        self.user.success(&["wake", "box"]).await?;
+        let is_stopping = async || self.is_stopping().await;
+        self.during(self.user.success(&["hibernate", "box"]), is_stopping, KILL_SERVICES).await?;
+        let is_starting = async || Ok(!self.tenant.pods().await?.is_empty());
+        self.during(self.user.success(&["wake", "box"]), is_starting, KILL_NODES).await?;
         assert_ne!(self.node("box").await?, first);
         self.tenant.kubectl_as_admin(&["uncordon", &first], None).await?;
         self.check("box").await?;
@@ -88,7 +110,7 @@ impl<'a> Drill<'a> {
             anyhow::ensure!(server["status"]["phase"] == "Expired", "{server}");
             Ok(())
         });
-        self.kill_during(expired, async || self.is_stopping().await).await?;
+        self.during(expired, async || self.is_stopping().await, KILL_SERVICES).await?;
         self.user.success(&["create", "again", "-t", "cpu", "--idle-action", "none", "--wait", "--yes"]).await?;
         self.check("again").await?;
         self.damage_and_roll_back("again").await
@@ -107,11 +129,12 @@ impl<'a> Drill<'a> {
         self.before.check_equal(&manifest(&self.user, server, TREE).await?)
     }
 
-    /// Runs a step. Kills the operator and the CSI driver on both nodes as soon as `has_started` returns true.
-    async fn kill_during<T>(
+    /// Runs a step. Kills processes on both nodes as soon as `has_started` returns true.
+    async fn during<T>(
         &self,
         step: impl Future<Output = anyhow::Result<T>>,
         mut has_started: impl AsyncFnMut() -> anyhow::Result<bool>,
+        killed: &[Killed],
     ) -> anyhow::Result<T> {
         for (namespace, workload) in [("odc-system", "deployment/odc-operator"), ("odc-csi", "daemonset/odc-csi")] {
             let timeout = format!("--timeout={}s", STEP_TIMEOUT.as_secs());
@@ -125,8 +148,15 @@ impl<'a> Drill<'a> {
                 Ok(())
             })
             .await?;
-            let killed = (self.scratch.kill(&["/odc", "operator"])?, self.scratch.kill(&["/odc-csi"])?);
-            anyhow::ensure!(killed == (1, 2), "killed {} operators and {} drivers", killed.0, killed.1);
+            for process in killed {
+                match process {
+                    Killed::Container(command, expected) => {
+                        let count = self.scratch.kill(command)?;
+                        anyhow::ensure!(count == *expected, "killed {count} of {process:?}");
+                    }
+                    Killed::Component(name) => kill(component_pid(self.tenant.cluster, name).await?)?,
+                }
+            }
             Ok(())
         };
         Ok(tokio::try_join!(step, kill)?.0)
