@@ -102,7 +102,7 @@ fn read_only_image_with_busybox_is_supported() {
 }
 
 /// A client is disconnected after 40 unanswered keepalives.
-const KEEPALIVE: Duration = Duration::from_millis(25);
+const KEEPALIVE: Duration = Duration::from_millis(100);
 
 #[test]
 fn idle_client_stays_connected_and_frozen_client_does_not() {

@@ -10,7 +10,7 @@ use tonic::transport::Endpoint;
 
 use crate::harness::TestPool;
 
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn driver_registers_and_ends_when_the_kubelet_rejects_it() {

@@ -261,7 +261,7 @@ async fn invalid_arguments_are_usage_errors() -> Result<()> {
 
 /// Fails instead of hanging if the plugin is broken.
 async fn within<T>(work: impl Future<Output = T>) -> io::Result<T> {
-    Ok(timeout(Duration::from_secs(20), work).await?)
+    Ok(timeout(Duration::from_secs(60), work).await?)
 }
 
 fn strings(texts: &[&str]) -> Vec<String> {

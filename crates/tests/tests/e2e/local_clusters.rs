@@ -186,7 +186,7 @@ async fn check_simulated_nodes(cluster: &Cluster) -> anyhow::Result<()> {
         .and_then(|(_, pid)| *pid)
         .context("kwok does not run")?;
     Command::new("kill").args(["-9", &kwok.to_string()]).status()?;
-    wait::until("restarted kwok", Duration::from_secs(30), async || {
+    wait::until("restarted kwok", Duration::from_secs(60), async || {
         let leases: Api<k8s_openapi::api::coordination::v1::Lease> =
             Api::namespaced(cluster.namespace.client.clone(), "kube-node-lease");
         let now = component_pids(&cluster.directory).await?;

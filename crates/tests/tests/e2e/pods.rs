@@ -87,7 +87,7 @@ async fn pods_reach_pods_and_services_on_both_nodes() -> anyhow::Result<()> {
         assert_eq!(fetch(&format!("http://{}:8080", pod_ip(&far))).await?, "far\n");
         // A Service has its endpoints shortly after the pods are ready. The own Service of a pod leads back to it.
         for (service, expected) in [("http://far-service", "far\n"), ("http://near-service", "near\n")] {
-            let response = wait::until(service, Duration::from_secs(30), async || fetch(service).await).await?;
+            let response = wait::until(service, Duration::from_secs(60), async || fetch(service).await).await?;
             assert_eq!(response, expected);
         }
         // No address translation between pods: the server logs the address of the client.

@@ -182,7 +182,7 @@ async fn wait_stops_at_timeout_and_signals() -> anyhow::Result<()> {
                 .stdout(std::process::Stdio::piped())
                 .stderr(std::process::Stdio::piped());
             let child = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
-            odc_tests::wait::until("the server exists", Duration::from_secs(30), async || {
+            odc_tests::wait::until("the server exists", Duration::from_secs(60), async || {
                 anyhow::ensure!(servers.get_opt(name).await?.is_some(), "not yet");
                 Ok(())
             })
@@ -210,7 +210,7 @@ async fn interrupt_during_create_reports_a_possible_server() -> anyhow::Result<(
         command.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).kill_on_drop(true);
         let child = command.spawn()?;
         let servers = fixture.servers("ada");
-        odc_tests::wait::until("the server is stored", Duration::from_secs(30), async || {
+        odc_tests::wait::until("the server is stored", Duration::from_secs(60), async || {
             anyhow::ensure!(servers.get_opt("mine").await?.is_some(), "not yet");
             Ok(())
         })

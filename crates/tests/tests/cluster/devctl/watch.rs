@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::fixture::with_fixture;
 
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn list_watch_prints_one_object_per_change() -> anyhow::Result<()> {

@@ -209,7 +209,7 @@ async fn port_forward_supports_half_close() -> anyhow::Result<()> {
 
         let id = forward.id().context("process is running")?.to_string();
         tokio::process::Command::new("kill").args(["-INT", &id]).status().await?;
-        let status = tokio::time::timeout(Duration::from_secs(10), forward.wait()).await.context("process exits")??;
+        let status = tokio::time::timeout(Duration::from_secs(60), forward.wait()).await.context("process exits")??;
         assert_eq!(status.code(), Some(0));
         Ok(())
     })
