@@ -80,7 +80,7 @@ impl Target {
     }
 
     /// Returns the object with this metadata.
-    pub fn of(kind: Kind, meta: &ObjectMeta) -> Self {
+    pub fn from_metadata(kind: Kind, meta: &ObjectMeta) -> Self {
         let [name, uid] = [&meta.name, &meta.uid].map(|text| text.as_deref().unwrap_or_default());
         Self::new(kind, meta.namespace.as_deref(), name, uid)
     }

@@ -189,6 +189,8 @@ mod tests {
             "config ssh-include enable",
             "create --idle-action end",
             "create --no-persist",
+            "create --ignore-no-persist",
+            "disk list-content home",
             "disks list",
         ] {
             let parsed = command().try_get_matches_from(["devctl"].into_iter().chain(line.split(' ')));
@@ -197,7 +199,7 @@ mod tests {
         for (name, hidden) in [
             (
                 "create",
-                &["--hours", "--dockerimage", "--gpu-type", "--count", "--key ", "--ttl", "--time ", "--no-persist"][..],
+                &["--hours", "--dockerimage", "--gpu-type", "--count", "--key ", "--ttl", "--time ", "no-persist"][..],
             ),
             ("extend", &["--hours", "--time"]),
         ] {

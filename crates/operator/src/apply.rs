@@ -75,7 +75,7 @@ async fn binding_with_other_role(ctx: &Context, object: &Object) -> Result<Optio
     let found =
         found.map_err(|source| Error::Read { kind: kind.as_str(), name: name.clone(), source: Box::new(source) })?;
     let other = found.items.into_iter().find(|binding| binding.data["roleRef"] != object.body["roleRef"]);
-    Ok(other.map(|binding| Target::of(kind, &binding.metadata)))
+    Ok(other.map(|binding| Target::from_metadata(kind, &binding.metadata)))
 }
 
 /// Returns the Secret with a new key pair for each name.

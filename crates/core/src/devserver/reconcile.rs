@@ -115,7 +115,7 @@ impl<'a> Reconcile<'a> {
     }
 
     fn server_target(&self) -> Target {
-        Target::of(Kind::DevServer, &self.server.metadata)
+        Target::from_metadata(Kind::DevServer, &self.server.metadata)
     }
 
     /// Ends the server: the cause is stored, the pods are stopped, the scheduler releases the nodes, and the terminal

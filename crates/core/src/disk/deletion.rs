@@ -9,7 +9,7 @@ use odc_api::v1alpha1::{Disk, DiskDeletion};
 
 use super::point;
 use super::{Plan, SNAPSHOT_TIMEOUT, State, Steps, claim, operation, retention, temporary};
-use crate::cluster::Snapshot;
+use crate::cluster::{ClaimPhase, Snapshot};
 use crate::plan::{Event, Target, Write};
 use crate::time::remaining;
 
@@ -69,6 +69,10 @@ pub(super) fn finalize(state: &State<'_>) -> Plan {
     operation::fail_unfinished(state, &mut steps);
     // In a namespace that is being deleted the operator may have no permissions any more, and nothing is left.
     if !state.observed.is_namespace_deleting {
+        if let Some((_, rest)) = unfinished_point(state) {
+            steps.requeue_after(rest);
+            return steps.into_plan(state);
+        }
         temporary::remove(state, &mut steps, |_| true);
     }
     if state.observed.is_namespace_deleting || !is_confirmed(state.disk) {
@@ -86,11 +90,16 @@ pub(super) fn finalize(state: &State<'_>) -> Plan {
     if state.writers().next().is_some() || source_of_unprovisioned_disk(state).is_some() {
         return steps.into_plan(state);
     }
-    if let Some((_, rest)) = unfinished_point(state) {
-        steps.requeue_after(rest);
+    steps.status.holder = None;
+    // A snapshot exists until the claims that are created from it are provisioned or deleted.
+    let unprovisioned = claim::own_claims(state).filter(|claim| claim.phase == ClaimPhase::Pending);
+    let unprovisioned: Vec<_> = unprovisioned.collect();
+    if !unprovisioned.is_empty() {
+        for claim in unprovisioned {
+            claim::delete(state, &mut steps, claim);
+        }
         return steps.into_plan(state);
     }
-    steps.status.holder = None;
     if let Some(points) = &state.points
         && !points.own.is_empty()
     {
@@ -103,7 +112,8 @@ pub(super) fn finalize(state: &State<'_>) -> Plan {
     for claim in &claims {
         claim::delete(state, &mut steps, claim);
     }
-    let has_temporary = claim::temporary_claims(state).next().is_some();
+    let has_temporary_points = state.points.as_ref().is_some_and(|points| !points.temporary.is_empty());
+    let has_temporary = has_temporary_points || claim::temporary_claims(state).next().is_some();
     if claims.is_empty() && !has_temporary { remove_finalizer(state, steps) } else { steps.into_plan(state) }
 }
 
@@ -123,16 +133,21 @@ fn retain_contents(state: &State<'_>, steps: &mut Steps) {
 /// Returns a restore point of this disk that another disk still needs.
 pub(super) fn source_of_unprovisioned_disk(state: &State<'_>) -> Option<String> {
     let points = state.points.as_ref()?;
-    let needed = retention::needed(state);
+    // Claims of this disk are deleted.
+    let needed = retention::needed(state, |claim| claim.disk_uid.as_deref() != Some(state.uid));
     points.own.iter().find(|snapshot| needed.contains(snapshot.name.as_str())).map(|snapshot| snapshot.name.clone())
 }
 
-/// Returns a restore point that is being taken, and how long it is waited for. If it were deleted now, its content could be
-/// created afterwards, and would be left.
+/// Returns a snapshot that is being taken, or whose content was not observed yet, and how long it is waited for. If it were
+/// deleted now, its content would be left, because it is retained until the operator changes that.
 pub(super) fn unfinished_point<'a>(state: &'a State<'_>) -> Option<(&'a Snapshot, Duration)> {
     let deleted_at = state.disk.metadata.deletion_timestamp.as_ref()?;
     let rest = remaining(SNAPSHOT_TIMEOUT, deleted_at.0, state.now)?;
-    let mut own = state.points.as_ref()?.own.iter();
-    let unfinished = own.find(|point| !point::is_taken(point) && point.error.is_none() && !point.is_deleting)?;
+    let points = state.points.as_ref()?;
+    let is_unfinished = |snapshot: &&&Snapshot| {
+        let is_being_taken = !point::is_taken(snapshot) && snapshot.error.is_none();
+        !snapshot.is_deleting && (is_being_taken || points.content(snapshot).is_none())
+    };
+    let unfinished = points.own.iter().chain(&points.temporary).find(is_unfinished)?;
     Some((unfinished, rest))
 }

@@ -214,7 +214,7 @@ pub fn expired_operations(operations: &[&DiskOperation], now: Timestamp) -> (Vec
 }
 
 fn target(operation: &DiskOperation) -> Target {
-    Target::of(Kind::DiskOperation, &operation.metadata)
+    Target::from_metadata(Kind::DiskOperation, &operation.metadata)
 }
 
 fn progress(state: &State<'_>, steps: &mut Steps, operation: &DiskOperation) -> Progress {

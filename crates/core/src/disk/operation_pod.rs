@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements, Secret, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use odc_api::quantity::Quantity;
-use odc_api::v1alpha1::{DevServerFlavor, DevServerUser, DiskOperation, Privilege};
+use odc_api::v1alpha1::{self, DevServerFlavor, DevServerUser, DiskOperation, Privilege};
 use odc_api::{HOME, annotation};
 
 use super::{State, claim, temporary};
@@ -180,10 +180,14 @@ fn base_spec(state: &State<'_>, claims: &[&Claim]) -> PodSpec {
     }
 }
 
-/// Returns the tolerations of all flavors.
+/// Returns the tolerations of all flavors, except those of conditions of nodes, which kube-scheduler must respect.
 fn tolerations(flavors: &[&DevServerFlavor]) -> Vec<Toleration> {
+    let is_of_hardware = |toleration: &&v1alpha1::Toleration| {
+        toleration.key.as_deref().is_some_and(|key| !key.starts_with("node.kubernetes.io/"))
+    };
+    let of_flavors = flavors.iter().flat_map(|flavor| &flavor.spec.tolerations).filter(is_of_hardware);
     let mut all: Vec<Toleration> = Vec::new();
-    for toleration in flavors.iter().flat_map(|flavor| &flavor.spec.tolerations).map(pod::toleration) {
+    for toleration in of_flavors.map(pod::toleration) {
         if !all.contains(&toleration) {
             all.push(toleration);
         }

@@ -10,7 +10,7 @@ use odc_api::v1alpha1::{DiskSource, DiskSpec, PointReason};
 
 use super::point::{self, Points};
 use super::{State, Steps};
-use crate::cluster::{ClaimPhase, Snapshot};
+use crate::cluster::{Claim, ClaimPhase, Snapshot};
 
 /// Points that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,13 +121,14 @@ fn pinned<'a>(state: &State<'a>) -> BTreeSet<&'a str> {
         let name = format!("{}-{suffix}", state.name);
         points.find(&name).map(|snapshot| snapshot.name.as_str())
     });
-    needed(state).into_iter().chain(of_release).collect()
+    needed(state, |_| true).into_iter().chain(of_release).collect()
 }
 
-/// Returns the names of points that a claim or disk which is not provisioned yet, or an unfinished operation, needs.
-pub(super) fn needed<'a>(state: &State<'a>) -> BTreeSet<&'a str> {
+/// Returns the names of points that a claim or disk which is not provisioned yet, or an unfinished operation, needs. Of the
+/// claims, only those that `counts` accepts are considered.
+pub(super) fn needed<'a>(state: &State<'a>, counts: impl Fn(&Claim) -> bool) -> BTreeSet<&'a str> {
     let observed = state.observed;
-    let unbound = observed.claims.iter().filter(|claim| claim.phase != ClaimPhase::Bound);
+    let unbound = observed.claims.iter().filter(|claim| claim.phase != ClaimPhase::Bound && counts(claim));
     let of_claims = unbound.filter_map(|claim| claim.snapshot.as_deref());
     let is_provisioned = |uid: Option<&str>| {
         let mut claims = observed.claims.iter();

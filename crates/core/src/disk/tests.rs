@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::simulation::Namespace;
 use super::*;
-use crate::cluster::VolumeAffinity;
+use crate::cluster::{ClaimPhase, VolumeAffinity};
 
 /// Returns a namespace in which the disk was used once, with one point.
 fn used() -> Namespace {
@@ -308,13 +308,37 @@ fn disk_that_is_deleted_during_a_stop_waits_for_its_point() {
     let (reason, message) = ready(&namespace.plan(&namespace.disk().clone()));
     assert_eq!(reason, Reason::Deleting);
     assert!(message.contains("Waiting until restore point disk-home-stop-"), "{message}");
+    let mut late = namespace.disk().clone();
+    late.metadata.deletion_timestamp = Some(to_api_precision(namespace.now - SignedDuration::from_mins(6)));
+    let deletes_snapshot = |plan: &Plan| {
+        plan.writes.iter().any(|write| matches!(write, Write::Delete(target) if target.kind == Kind::VolumeSnapshot))
+    };
+    assert!(deletes_snapshot(&namespace.plan(&late)), "not waited for any longer");
+    assert!(!deletes_snapshot(&namespace.plan(&namespace.disk().clone())));
     namespace.is_storage_stopped = false;
     namespace.settle();
     assert!(namespace.disks.is_empty() && namespace.contents.is_empty() && namespace.volumes.is_empty());
 }
 
 #[test]
-fn disk_that_is_undeleted_after_30_days_is_kept() {
+fn disk_with_a_claim_that_waits_for_a_server_is_deleted() {
+    let mut namespace = Namespace::new();
+    namespace.add_server("box");
+    namespace.settle();
+    namespace.set_desired("box", Desired::Hibernated);
+    namespace.settle();
+    namespace.wait_for_consumers();
+    let point = namespace.disk().status.as_ref().unwrap().points[0].name.clone();
+    namespace.add_operation("op1", DiskAction::Rollback, Some(point.as_str()), None);
+    namespace.settle();
+    assert!(namespace.claims.iter().any(|claim| claim.phase == ClaimPhase::Pending), "{:#?}", namespace.claims);
+    namespace.delete_disk(Some("disk-home"));
+    namespace.settle();
+    assert!(namespace.disks.is_empty() && namespace.contents.is_empty() && namespace.claims.is_empty());
+}
+
+#[test]
+fn deletion_after_30_days_requires_the_observed_version() {
     let namespace = used();
     let mut disk = namespace.disk().clone();
     disk.spec.deleted = true;

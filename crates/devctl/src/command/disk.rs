@@ -63,6 +63,7 @@ pub enum DiskCommand {
     /// List the restore points of a disk, newest first
     Points(DiskArg),
     /// List the largest files and directories at a restore point, with their disk usage
+    #[command(alias = "list-content")]
     Files(files::FilesArgs),
     /// Take a restore point
     Snapshot(operation::SnapshotArgs),

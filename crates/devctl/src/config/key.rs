@@ -27,7 +27,7 @@ pub const KEYS: &[Key] = &[
     Key { name: "create.image", description: "the image of new servers", variable: Some("DEVCTL_IMAGE") },
     Key {
         name: "create.disk",
-        description: "the disk for the home directory [default: home]",
+        description: "the disk for the home directory, or none for an ephemeral home [default: home]",
         variable: Some("DEVCTL_DISK"),
     },
     Key {

@@ -20,6 +20,8 @@ pub const UNDELETE_DAYS: u32 = 30;
 
 /// The name of the default disk of a user.
 pub const DEFAULT_NAME: &str = "home";
+/// Value of `--disk` for an ephemeral home.
+pub const NO_DISK: &str = "none";
 
 /// In bytes. The size of a disk without a size.
 pub const DEFAULT_SIZE: i64 = 20 << 30;
@@ -52,6 +54,15 @@ pub fn not_found(typed: &str, nearest: Option<&str>) -> Error {
         |nearest| format!("did you mean {nearest}?"),
     );
     Error::not_found(format!("disk {typed} not found")).with_hint(hint)
+}
+
+/// Parses the name of a disk that is to be created.
+pub fn parse_new_name(typed: &str) -> Result<DiskName> {
+    if typed == NO_DISK {
+        let message = format!("the disk name {NO_DISK} is reserved: `--disk {NO_DISK}` is an ephemeral home");
+        return Err(Error::usage(message).with_hint("choose another name"));
+    }
+    parse_name(typed)
 }
 
 pub fn parse_name(typed: &str) -> Result<DiskName> {

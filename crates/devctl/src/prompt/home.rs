@@ -88,11 +88,11 @@ pub fn ask(question: &str, options: Vec<HomeOption>, disks: &[DiskSummary]) -> R
     let none = HomeArgs::default();
     Ok(match select(question, options)?.1 {
         HomeOption::Disk { name, .. } => HomeArgs { disk: Some(name), ..none },
-        HomeOption::DefaultDisk { name, .. } => HomeArgs { new_disk: Some(disk::parse_name(&name)?), ..none },
+        HomeOption::DefaultDisk { name, .. } => HomeArgs { new_disk: Some(disk::parse_new_name(&name)?), ..none },
         HomeOption::NewDisk => {
             let prompt = Text::new("Disk name?").with_default(&free_name(disks)).prompt();
             let typed = prompt.map_err(|error| prompt_error(&error))?;
-            HomeArgs { new_disk: Some(disk::parse_name(typed.trim())?), ..none }
+            HomeArgs { new_disk: Some(disk::parse_new_name(typed.trim())?), ..none }
         }
         HomeOption::Ephemeral => HomeArgs { ephemeral: true, ..none },
         HomeOption::Cancel => return Err(Error::interrupted("aborted")),

@@ -121,8 +121,8 @@ impl RequestArgs {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct HomeArgs {
-    /// Disk for the home directory, by name or display name; it is kept when the server ends [default: home, created on
-    /// first use; ephemeral for multi-node servers and submit]
+    /// Disk for the home directory, by name or display name; it is kept when the server ends; `none` for an ephemeral
+    /// home [default: home, created on first use; ephemeral for multi-node servers and submit]
     #[arg(long, value_name = "NAME", help_heading = "Storage", conflicts_with_all = ["home_claim", "home_size", "ephemeral"],
         add = clap_complete::ArgValueCompleter::new(crate::completion::disk))]
     pub disk: Option<String>,
@@ -132,6 +132,10 @@ pub struct HomeArgs {
     /// Use an ephemeral home, which is deleted with the server
     #[arg(long, alias = "no-persist", help_heading = "Storage")]
     pub ephemeral: bool,
+    /// Use an ephemeral home if another server uses the disk
+    #[arg(long, alias = "ignore-no-persist", help_heading = "Storage",
+        conflicts_with_all = ["home_claim", "home_size", "ephemeral"])]
+    pub ephemeral_if_in_use: bool,
     /// Size of an ephemeral home [default: 10Gi]
     #[arg(long, value_name = "SIZE", help_heading = "Storage")]
     pub home_size: Option<Quantity>,
@@ -144,7 +148,7 @@ pub struct HomeArgs {
 impl HomeArgs {
     /// Reports whether a flag selects the home.
     pub fn is_set(&self) -> bool {
-        let Self { disk, new_disk, ephemeral, home_size, home_claim } = self;
+        let Self { disk, new_disk, ephemeral, ephemeral_if_in_use: _, home_size, home_claim } = self;
         disk.is_some() || new_disk.is_some() || *ephemeral || home_size.is_some() || home_claim.is_some()
     }
 }

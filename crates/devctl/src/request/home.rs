@@ -31,7 +31,7 @@ pub enum Purpose {
 
 /// Returns the home that flags and settings select.
 pub fn select(request: &RequestArgs, defaults: &CreateDefaults, purpose: Purpose, nodes: u32) -> Result<api::Home> {
-    let HomeArgs { disk, new_disk, ephemeral, home_size, home_claim } = &request.home;
+    let HomeArgs { disk, new_disk, ephemeral, ephemeral_if_in_use: _, home_size, home_claim } = &request.home;
     let sized = |size: Option<Quantity>| {
         api::Home::Ephemeral(size.or(defaults.home_size).unwrap_or(Quantity::bytes(DEFAULT_EPHEMERAL_SIZE)))
     };
@@ -51,6 +51,9 @@ pub fn select(request: &RequestArgs, defaults: &CreateDefaults, purpose: Purpose
         (None, Some(claim), _) => Ok(api::Home::Claim(claim.clone())),
         (None, None, Some(size)) => Ok(sized(Some(size))),
         (None, None, None) if purpose == Purpose::Job || nodes > 1 => Ok(sized(None)),
+        (None, None, None) if defaults.disk.as_ref().is_some_and(|disk| disk.as_str() == disk::NO_DISK) => {
+            Ok(sized(None))
+        }
         (None, None, None) => disk_home(&default_name(defaults)?),
     }
 }
@@ -96,8 +99,11 @@ pub enum Prepared {
     Other(HomeArgs),
 }
 
-/// Replaces the display name of `--disk` by the name.
+/// Replaces the display name of `--disk` by the name, and `none` by an ephemeral home.
 pub async fn resolve_disk(ctx: &ClusterContext, home: &mut HomeArgs) -> Result<()> {
+    if home.disk.take_if(|typed| typed == disk::NO_DISK).is_some() {
+        home.ephemeral = true;
+    }
     if let Some(typed) = &mut home.disk {
         *typed = disk::find(typed, &ctx.client.disks().await?)?.name_any();
     }
@@ -119,12 +125,19 @@ pub async fn prepare(
     ctx.ui.trace_step("listing disks");
     match check(name.as_str(), server, args, &disks, &servers)? {
         DiskCheck::Missing => {
-            let name = disk::parse_name(name.as_str())?;
+            let name = disk::parse_new_name(name.as_str())?;
             Ok(Prepared::Ready { new_disk: Some(Box::new(disk::empty(&name, default_size(defaults)))), claim: None })
         }
         DiskCheck::Usable(disk) => {
             let claim = disk.status.claim.as_deref().and_then(|claim| claim.parse().ok());
             Ok(Prepared::Ready { new_disk: None, claim })
+        }
+        DiskCheck::InUse(user) if args.ephemeral_if_in_use => {
+            ctx.ui.info(warning(format!(
+                "disk {name} is used by server {user}; the home directory of the new server is ephemeral and is deleted \
+                 with it"
+            )));
+            Ok(Prepared::Other(HomeArgs { ephemeral: true, ..HomeArgs::default() }))
         }
         DiskCheck::InUse(user) if ctx.ui.is_interactive() && !ctx.ui.yes() => {
             let question = format!("Disk {name} is used by server {user}. Which home should the new server have?");

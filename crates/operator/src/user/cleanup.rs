@@ -94,7 +94,7 @@ async fn clean(ctx: &Context, name: &str) -> Result<bool, Error> {
         snapshots: count_snapshots(ctx, name).await.map_err(failed("VolumeSnapshot"))?,
         claims: with_timeout(claims.list_metadata(&list)).await.map_err(failed("PersistentVolumeClaim"))?.items.len(),
         pods: with_timeout(pods.list_metadata(&list)).await.map_err(failed("Pod"))?.items.len(),
-        servers: active.iter().map(|server| Target::of(Kind::DevServer, &server.metadata)).collect(),
+        servers: active.iter().map(|server| Target::from_metadata(Kind::DevServer, &server.metadata)).collect(),
         terminating_servers: terminating.len(),
     };
     let objects = ctx.cluster.managed_objects.in_namespace(name);

@@ -38,6 +38,10 @@ async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> 
         wake(tenant).await?;
         assert_eq!(tenant.exec("box-0", "cat $HOME/work").await?, "first\n");
         tenant.kubectl(&["delete", "dsv", "box", "--wait=true"]).await?;
+        // Leaves a claim that waits for a server, and uses a restore point until then.
+        let arguments = json!({"disk": "home", "action": "Rollback", "arguments": {"point": point["name"]}});
+        create(tenant, "DiskOperation", "again", arguments).await?;
+        wait_for(tenant, "diskoperation/again", "{.status.phase}=Succeeded").await?;
 
         let error = tenant.kubectl(&["delete", "disk", "home"]).await.unwrap_err().to_string();
         assert!(error.contains("odc.dev/confirm-delete: home"), "{error}");

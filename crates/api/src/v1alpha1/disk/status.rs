@@ -193,7 +193,7 @@ string_enum! {
     pub enum Consistency {
         /// No server was running.
         Clean,
-        /// A server was running, or its node was lost; the state is that after a power loss.
+        /// A server was running, its node was lost or the disk was unlocked; the state is that after a power loss.
         CrashConsistent,
     }
 }

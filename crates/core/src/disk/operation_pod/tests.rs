@@ -89,7 +89,7 @@ fn pod_of_an_unbound_claim_has_the_affinity_of_the_point() {
 }
 
 #[test]
-fn pod_tolerates_the_taints_of_all_nodes_of_flavors() {
+fn pod_tolerates_the_taints_that_flavors_tolerate() {
     let mut namespace = Namespace::new();
     let toleration = |key: &str| {
         let toleration = json!({"key": key, "operator": "Exists", "effect": "NoSchedule"});
@@ -97,7 +97,7 @@ fn pod_tolerates_the_taints_of_all_nodes_of_flavors() {
     };
     let (mut small, mut large) = (DevServerFlavor::test(), DevServerFlavor::test());
     small.spec.tolerations = vec![toleration("gpu")];
-    large.spec.tolerations = vec![toleration("gpu"), toleration("large")];
+    large.spec.tolerations = vec![toleration("gpu"), toleration("large"), toleration("node.kubernetes.io/not-ready")];
     namespace.flavors = vec![small, large];
     let bodies = manifests(&mut namespace, DiskAction::Browse, "");
     let tolerations = of_kind(&bodies, "Pod")["spec"]["tolerations"].as_array().unwrap();

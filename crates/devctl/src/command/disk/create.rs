@@ -77,7 +77,7 @@ fn build(
     claims: &[(String, String)],
     default_size: Option<Quantity>,
 ) -> Result<Disk> {
-    let name = disk::parse_name(&args.name)?;
+    let name = disk::parse_new_name(&args.name)?;
     let (source, source_size) = source(args, disks, claims)?;
     let size = args.size.or(source_size).or(default_size).unwrap_or(Quantity::bytes(disk::DEFAULT_SIZE));
     let schedule = DiskSchedule { hourly: args.hourly, daily: args.daily, weekly: args.weekly };

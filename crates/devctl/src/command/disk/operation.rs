@@ -79,7 +79,7 @@ pub async fn snapshot(ctx: &ClusterContext, args: SnapshotArgs) -> Result<()> {
 pub async fn clone(ctx: &ClusterContext, args: CloneArgs) -> Result<()> {
     let disks = ctx.client.disks().await?;
     let disk = disk::find(&args.disk.disk, &disks)?;
-    let new = disk::parse_name(&args.new)?;
+    let new = disk::parse_new_name(&args.new)?;
     if disks.iter().any(|disk| disk.name_any() == new.as_str()) {
         return Err(Error::conflict(format!("disk {new} already exists")).with_hint("choose another name"));
     }

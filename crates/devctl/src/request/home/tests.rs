@@ -39,6 +39,8 @@ fn flags_override_settings() {
     assert_eq!(home(&none, &claim), serde_json::json!({"claim": "old"}));
     assert_eq!(home(&none, &size), serde_json::json!({"ephemeral": "5Gi"}));
     assert_eq!(home(&none, &work), serde_json::json!({"disk": "work"}));
+    let no_disk = CreateDefaults { disk: Some("none".parse().unwrap()), ..CreateDefaults::default() };
+    assert_eq!(home(&none, &no_disk), serde_json::json!({"ephemeral": "10Gi"}));
     let disk = HomeArgs { disk: Some("data".to_owned()), ..HomeArgs::default() };
     let ephemeral = HomeArgs { ephemeral: true, ..HomeArgs::default() };
     for defaults in [&claim, &size, &work] {

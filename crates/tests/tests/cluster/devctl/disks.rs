@@ -94,12 +94,21 @@ async fn create_uses_the_default_disk_and_creates_it_once() -> anyhow::Result<()
                 assert!(refused.err.contains(words), "{}", refused.err);
             }
         }
-        fixture.ada(&["create", "two", "-t", "cpu", "--ephemeral"]).await?.success()?;
-        assert_eq!(home(fixture.servers("ada").get("two").await?)?, json!({"ephemeral": "10Gi"}));
+        for (name, flags) in
+            [("two", &["--ephemeral"][..]), ("three", &["--disk", "none"]), ("four", &["--ephemeral-if-in-use"])]
+        {
+            let created = fixture.ada(&[&["create", name, "-t", "cpu"], flags].concat()).await?;
+            let is_warned = created.err.contains("disk home is used by server box; the home directory");
+            assert_eq!(is_warned, name == "four", "{}", created.err);
+            created.success()?;
+            assert_eq!(home(fixture.servers("ada").get(name).await?)?, json!({"ephemeral": "10Gi"}));
+        }
+        let reserved = fixture.ada(&["disk", "create", "none"]).await?;
+        assert_eq!((reserved.code, reserved.err.contains("is reserved")), (Some(2), true), "{}", reserved.err);
 
         // The next server uses the disk of a finished one.
         fixture.status("ada", "box", json!({"phase": "Expired"})).await?;
-        let next = fixture.ada(&["create", "next", "-t", "cpu"]).await?;
+        let next = fixture.ada(&["create", "next", "-t", "cpu", "--ephemeral-if-in-use"]).await?;
         assert!(!next.err.contains("Created disk"), "{}", next.err);
         next.success()?;
         assert_eq!(home(fixture.servers("ada").get("next").await?)?, json!({"disk": "home"}));

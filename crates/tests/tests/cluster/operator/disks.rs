@@ -108,16 +108,20 @@ impl<'a> Disks<'a> {
         wait_for(&claims, claim.as_str(), "resized", is_resized).await.map(drop)
     }
 
-    /// Marks a disk as deleted and lets 30 days pass. The operations on it are older than a week then.
+    /// Marks a disk as deleted and lets 30 days pass.
     async fn expire(&self, name: &str) -> anyhow::Result<()> {
         let params = PatchParams::default();
         self.api.patch(name, &params, &Patch::Merge(json!({"spec": {"deleted": true}}))).await?;
         self.wait(name, "marked as deleted", |status| status.deletion.is_some()).await?;
         let passed = Patch::Merge(json!({"status": {"deletion": {"days": 30}}}));
         self.api.patch_status(name, &params, &passed).await?;
-        wait_absent(&self.api, name).await?;
+        wait_absent(&self.api, name).await
+    }
+
+    /// Lets more than a week pass since an operation finished.
+    async fn expire_operation(&self, name: &str) -> anyhow::Result<()> {
         let finished = Patch::Merge(json!({"status": {"finishedAt": "2026-01-01T00:00:00Z"}}));
-        self.operations.patch_status(name, &params, &finished).await?;
+        self.operations.patch_status(name, &PatchParams::default(), &finished).await?;
         wait_absent(&self.operations, name).await
     }
 
@@ -143,13 +147,13 @@ impl<'a> Disks<'a> {
 /// Loses the response of the next creation and holds its events, so that the operator repeats it and reads the object.
 async fn lose_response(harness: &FaultHarness<'_>, creation: Pattern) -> anyhow::Result<()> {
     let resource = creation.resource.clone().context("the pattern has no resource")?;
-    let is_read =
+    let count_reads =
         || harness.proxy.trace().iter().filter(|entry| entry.verb == Verb::Get && entry.resource == resource).count();
-    let before = is_read();
+    let before = count_reads();
     harness.proxy.add(Fault::event(1, Pattern { verb: None, ..creation.clone() }, None, EventAction::Hold));
     harness.proxy.add(Fault::write(1).matching(creation).after(Action::HangUp));
     wait::until(&format!("read of {resource}"), TIMEOUT, async || {
-        anyhow::ensure!(is_read() > before, "no such request");
+        anyhow::ensure!(count_reads() > before, "no such request");
         Ok(())
     })
     .await?;
@@ -190,8 +194,8 @@ async fn disk_is_retained_snapshotted_rolled_back_and_deleted() -> anyhow::Resul
             disks.wait("home", "on another claim", |status| status.claim.as_ref() != Some(&claim)).await?;
         assert_eq!(rolled_back.retired_claims.len(), 1);
         let clone = disks.operate("copy", "home", "Clone", json!({"name": "copy"}));
-        let lose_response = lose_response(&harness, Pattern::verb(Verb::Create, "disks.odc.dev").with_name("copy"));
-        let (copy, ()) = tokio::try_join!(clone, lose_response)?;
+        let creation = Pattern::verb(Verb::Create, "disks.odc.dev").with_name("copy");
+        let (copy, ()) = tokio::try_join!(clone, lose_response(&harness, creation))?;
         assert_eq!(phase(&copy), Some(DiskOperationPhase::Succeeded), "{copy:#?}");
         let missing = disks.operate("missing", "home", "Rollback", json!({"point": "nothing"})).await?;
         assert_eq!(phase(&missing), Some(DiskOperationPhase::Failed));
@@ -201,6 +205,7 @@ async fn disk_is_retained_snapshotted_rolled_back_and_deleted() -> anyhow::Resul
         fixture.servers.delete("home-server", &DeleteParams::default()).await?;
         disks.resize("home", "48Mi").await?;
         disks.expire("copy").await?;
+        disks.expire_operation("copy").await?;
         disks.purge("home").await?;
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(fixture.plane.client.clone(), NAMESPACE);
         wait_absent(&claims, claim.as_str()).await?;

@@ -19,23 +19,23 @@ use crate::tenant::{Tenant, with_tenant_on};
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 const TREE: Tree = Tree::LARGE;
 
-/// A process that is killed.
+/// Processes that are killed.
 #[derive(Debug)]
-enum Killed {
+enum Process {
     /// Of containers, by the start of their command, with their number.
     Container(&'static [&'static str], usize),
     /// Of the local cluster.
     Component(&'static str),
 }
 
-const KILL_SERVICES: &[Killed] = &[Killed::Container(&["/odc", "operator"], 1), Killed::Container(&["/odc-csi"], 2)];
-/// Kills what mounts a volume, or creates it.
-const KILL_NODES: &[Killed] = &[
-    Killed::Component("n1/kubelet"),
-    Killed::Component("n2/kubelet"),
-    Killed::Container(&["/csi-sidecars", "csi-provisioner"], 2),
-    Killed::Container(&["/csi-sidecars", "csi-snapshotter"], 2),
-    Killed::Container(&["/odc-csi"], 2),
+const SERVICES: &[Process] = &[Process::Container(&["/odc", "operator"], 1), Process::Container(&["/odc-csi"], 2)];
+/// What mounts a volume, or creates it.
+const NODE_PROCESSES: &[Process] = &[
+    Process::Component("n1/kubelet"),
+    Process::Component("n2/kubelet"),
+    Process::Container(&["/csi-sidecars", "csi-provisioner"], 2),
+    Process::Container(&["/csi-sidecars", "csi-snapshotter"], 2),
+    Process::Container(&["/odc-csi"], 2),
 ];
 
 struct Drill<'a> {
@@ -81,11 +81,11 @@ impl<'a> Drill<'a> {
 
     async fn roll_back_damage(&self) -> anyhow::Result<()> {
         let snapshot = self.user.success(&["disk", "snapshot", "home", "--note", "drill"]);
-        let point = self.during(snapshot, async || self.has_started(DiskAction::Snapshot).await, KILL_SERVICES).await?;
+        let point = self.kill_during(snapshot, async || self.has_started(DiskAction::Snapshot).await, SERVICES).await?;
         damage(&self.user, "box", point.trim(), &self.before).await?;
         let rollback = ["disk", "rollback", "home", point.trim(), "--yes", "--stop"];
         let has_started = async || self.has_started(DiskAction::Rollback).await;
-        self.during(self.user.success(&rollback), has_started, KILL_SERVICES).await?;
+        self.kill_during(self.user.success(&rollback), has_started, SERVICES).await?;
         self.check("box").await
     }
 
@@ -93,9 +93,9 @@ impl<'a> Drill<'a> {
         let first = self.node("box").await?;
         self.tenant.kubectl_as_admin(&["cordon", &first], None).await?;
         let is_stopping = async || self.is_stopping().await;
-        self.during(self.user.success(&["hibernate", "box"]), is_stopping, KILL_SERVICES).await?;
+        self.kill_during(self.user.success(&["hibernate", "box"]), is_stopping, SERVICES).await?;
         let is_starting = async || Ok(!self.tenant.pods().await?.is_empty());
-        self.during(self.user.success(&["wake", "box"]), is_starting, KILL_NODES).await?;
+        self.kill_during(self.user.success(&["wake", "box"]), is_starting, NODE_PROCESSES).await?;
         assert_ne!(self.node("box").await?, first);
         self.tenant.kubectl_as_admin(&["uncordon", &first], None).await?;
         self.check("box").await?;
@@ -110,7 +110,7 @@ impl<'a> Drill<'a> {
             anyhow::ensure!(server["status"]["phase"] == "Expired", "{server}");
             Ok(())
         });
-        self.during(expired, async || self.is_stopping().await, KILL_SERVICES).await?;
+        self.kill_during(expired, async || self.is_stopping().await, SERVICES).await?;
         self.user.success(&["create", "again", "-t", "cpu", "--idle-action", "none", "--wait", "--yes"]).await?;
         self.check("again").await?;
         self.damage_and_roll_back("again").await
@@ -130,11 +130,11 @@ impl<'a> Drill<'a> {
     }
 
     /// Runs a step. Kills processes on both nodes as soon as `has_started` returns true.
-    async fn during<T>(
+    async fn kill_during<T>(
         &self,
         step: impl Future<Output = anyhow::Result<T>>,
         mut has_started: impl AsyncFnMut() -> anyhow::Result<bool>,
-        killed: &[Killed],
+        killed: &[Process],
     ) -> anyhow::Result<T> {
         for (namespace, workload) in [("odc-system", "deployment/odc-operator"), ("odc-csi", "daemonset/odc-csi")] {
             let timeout = format!("--timeout={}s", STEP_TIMEOUT.as_secs());
@@ -150,11 +150,11 @@ impl<'a> Drill<'a> {
             .await?;
             for process in killed {
                 match process {
-                    Killed::Container(command, expected) => {
+                    Process::Container(command, expected) => {
                         let count = self.scratch.kill(command)?;
                         anyhow::ensure!(count == *expected, "killed {count} of {process:?}");
                     }
-                    Killed::Component(name) => kill(component_pid(self.tenant.cluster, name).await?)?,
+                    Process::Component(name) => kill(component_pid(self.tenant.cluster, name).await?)?,
                 }
             }
             Ok(())

@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
 use kube::runtime::wait::await_condition;
+use odc_tests::cleanup::with_cleanup;
 use odc_tests::devctl_user::User;
 use odc_tests::user::wait_ready;
 use odc_tests::{ScratchCluster, operator, wait, with_scratch_cluster};
@@ -41,14 +42,16 @@ async fn restore_while_a_node_is_stopped(scratch: &ScratchCluster, tenant: &Tena
     move_controllers_to(tenant, "n1").await?;
     let (user, point) = create_box_on(tenant, "n2").await?;
     scratch.odc_local(&["node", "stop", "n2"]).await?.check()?;
-    let nodes: Api<Node> = Api::all(tenant.cluster.namespace.client.clone());
-    let not_ready = |node: Option<&Node>| node.is_some_and(|node| !odc_local::cluster::is_ready(node));
-    tokio::time::timeout(STEP_TIMEOUT, await_condition(nodes, "n2", not_ready)).await??;
-    user.success(&["disk", "rollback", "home", &point, "--yes"]).await?;
-    assert_eq!(user.success(&["ssh", "box", "--", "cat file"]).await?, "first\n");
-    assert_eq!(node(tenant, "box").await?, "n1");
-    user.success(&["delete", "box", "--yes"]).await?;
-    scratch.odc_local(&["node", "start", "n2"]).await?.check().map(drop)
+    let restore = async {
+        let nodes: Api<Node> = Api::all(tenant.cluster.namespace.client.clone());
+        let not_ready = |node: Option<&Node>| node.is_some_and(|node| !odc_local::cluster::is_ready(node));
+        tokio::time::timeout(STEP_TIMEOUT, await_condition(nodes, "n2", not_ready)).await??;
+        user.success(&["disk", "rollback", "home", &point, "--yes"]).await?;
+        assert_eq!(user.success(&["ssh", "box", "--", "cat file"]).await?, "first\n");
+        assert_eq!(node(tenant, "box").await?, "n1");
+        user.success(&["delete", "box", "--yes"]).await.map(drop)
+    };
+    with_cleanup(restore, async || scratch.odc_local(&["node", "start", "n2"]).await?.check().map(drop)).await
 }
 
 /// Only node n2 reaches the pool of the home, so every copy of the home is used there, and a server waits for the node.
@@ -129,7 +132,7 @@ async fn install_node_pools(tenant: &Tenant<'_>) -> anyhow::Result<()> {
     tenant.kubectl_as_admin(&delete, None).await?;
     // The kubelet does not change the pool of a node.
     tenant.kubectl_as_admin(&["label", "nodes", "n1", "n2", "csi.odc.dev/pool-"], None).await?;
-    let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+    let apply = ["--namespace", "odc-csi", "apply", "--server-side", "--force-conflicts", "-f", "-"];
     tenant.kubectl_as_admin(&apply, Some(&manifests)).await?;
     wait_rolled_out(tenant, "odc-csi", "daemonset/odc-csi").await?;
     wait_rolled_out(tenant, "odc-csi", "deployment/snapshot-controller").await?;
