@@ -76,11 +76,10 @@ fn is_needed(state: &State<'_>, holder: &DiskHolder) -> bool {
     is_active(state, holder) || waits && !state.disk.spec.deleted
 }
 
-/// Returns the name of the server that holds the disk and is about to release it.
+/// Returns the name of the server that holds the disk and is about to release it. It may not exist any more.
 pub(super) fn stopping_server<'a>(state: &'a State<'_>) -> Option<&'a ServerName> {
     let holder = state.stored.holder.as_ref()?;
-    let server = server(state, holder)?;
-    (!may_start(server)).then_some(&holder.server)
+    server(state, holder).is_none_or(|server| !may_start(server)).then_some(&holder.server)
 }
 
 /// Reports whether pods of the server may be created.

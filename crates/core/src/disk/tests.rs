@@ -321,6 +321,25 @@ fn disk_that_is_deleted_during_a_stop_waits_for_its_point() {
 }
 
 #[test]
+fn operation_waits_until_a_deleted_server_has_released_the_disk() {
+    let mut namespace = used();
+    let point = namespace.disk().status.as_ref().unwrap().points[0].name.clone();
+    namespace.servers.clear();
+    let holder = DiskHolder {
+        server: "box".parse().unwrap(),
+        uid: "gone".into(),
+        since: to_api_precision(namespace.now),
+        used: true,
+        releasing_since: None,
+    };
+    namespace.disks[0].status.as_mut().unwrap().holder = Some(holder);
+    namespace.add_operation("op1", DiskAction::Rollback, Some(point.as_str()), None);
+    namespace.settle();
+    let status = namespace.operations[0].status.as_ref().unwrap();
+    assert_eq!(status.phase, Some(DiskOperationPhase::Succeeded), "{status:?}");
+}
+
+#[test]
 fn disk_with_a_claim_that_waits_for_a_server_is_deleted() {
     let mut namespace = Namespace::new();
     namespace.add_server("box");

@@ -1,6 +1,7 @@
 //! Disks as homes of servers, with real volumes and snapshots.
 
 use anyhow::Context as _;
+use odc_tests::user::wait_ready;
 use serde_json::{Value, json};
 
 use crate::tenant::{TIMEOUT, Tenant, with_tenant};
@@ -8,6 +9,7 @@ use crate::tenant::{TIMEOUT, Tenant, with_tenant};
 #[tokio::test]
 async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> anyhow::Result<()> {
     with_tenant(async |tenant| {
+        wait_ready(&tenant.cluster.namespace.client, &tenant.user).await?;
         create(tenant, "Disk", "home", json!({"size": "64Mi"})).await?;
         tenant.create("box", json!({"home": {"disk": "home"}, "setup": {"recreateEnv": true}})).await?;
         tenant.wait_for_phase("box", "Running").await?;
@@ -58,6 +60,7 @@ async fn disk_keeps_the_home_across_stops_and_goes_back_to_a_restore_point() -> 
 #[tokio::test]
 async fn restore_point_is_browsed_compared_and_restored_from() -> anyhow::Result<()> {
     with_tenant(async |tenant| {
+        wait_ready(&tenant.cluster.namespace.client, &tenant.user).await?;
         create(tenant, "Disk", "home", json!({"size": "64Mi"})).await?;
         tenant.create("box", json!({"home": {"disk": "home"}})).await?;
         tenant.wait_for_phase("box", "Running").await?;
