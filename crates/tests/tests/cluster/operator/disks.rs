@@ -256,9 +256,9 @@ async fn check_namespace_deletion_keeps_data(client: &Client) -> anyhow::Result<
     Ok(())
 }
 
-/// The operator is killed after each of its writes in the namespace, then after each third one: from the creation of a server to the release
-/// of its disk, a rollback, a clone and the deletion of both disks. No pod gets a disk of another server, and no data is
-/// deleted without a copy or a confirmation.
+/// The operator is killed after each of its writes in the namespace, then after each third one: from the creation of a
+/// server to the release of its disk, a rollback, a clone and the deletion of both disks. No pod gets a disk of another
+/// server, and no data is deleted without a copy or a confirmation.
 #[tokio::test]
 #[ignore = "requires root"]
 async fn disk_converges_after_every_crash_point() -> anyhow::Result<()> {

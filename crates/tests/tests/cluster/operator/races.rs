@@ -1,5 +1,7 @@
 //! Leaders are killed, paused and resumed at their writes, with up to two at a time, while servers are created.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::ResourceExt as _;
@@ -28,6 +30,11 @@ const DEVICES_PER_NODE: i64 = 8;
 const QUOTA: i64 = 14;
 /// Writes after which leaders fail.
 const FAULT_WRITES: std::ops::RangeInclusive<u64> = 5..=40;
+
+/// The proxy may count a fault after the leader has exited.
+const KILL_DELAY: Duration = Duration::from_secs(5);
+/// The number of leaders that may exit before the write at which they are to fail.
+const MAX_LOST_LEASES: usize = 3;
 
 /// Returns the write and the way in which each leader fails: every second write, alternately killed and paused; with feature
 /// `full`, every write in both ways.
@@ -96,7 +103,7 @@ async fn no_device_is_assigned_twice_while_leaders_change() -> anyhow::Result<()
         fixture.release_lease().await?;
         let history = WatchHistory::start(&fixture.plane.client);
         create_servers(fixture, &mut rng).await?;
-        let mut paused: Option<Leader> = None;
+        let (mut paused, mut lost_leases): (Option<Leader>, usize) = (None, 0);
         for (number, (write, action)) in failures(&mut rng).into_iter().enumerate() {
             // Writes about servers and pods. The Lease has its own tests.
             let pattern = Pattern::default().in_namespace(NAMESPACE);
@@ -111,12 +118,14 @@ async fn no_device_is_assigned_twice_while_leaders_change() -> anyhow::Result<()
             }
             let fired = tokio::select! {
                 fired = leader.proxy.wait_fired(1, TIMEOUT) => fired,
-                // A leader that could not renew its lease on a busy machine is replaced, too.
-                exited = leader.operator.child.wait() => exited.map(drop).map_err(Into::into),
+                _ = leader.operator.child.wait() => leader.proxy.wait_fired(1, KILL_DELAY).await,
             };
-            fired.with_context(|| {
-                format!("write {write} of leader {number} did not occur:\n{}", leader.operator.log_tail())
-            })?;
+            if let Err(error) = fired {
+                let log = leader.operator.log_tail();
+                // On a busy machine, a leader may be unable to renew its lease. Then it exits before its write.
+                anyhow::ensure!(log.contains("leadership lost"), "write {write} of leader {number}: {error:#}\n{log}");
+                lost_leases += 1;
+            }
             fixture.release_lease().await?;
             if is_paused && leader.operator.child.try_wait()?.is_none() {
                 paused = Some(leader);
@@ -124,6 +133,7 @@ async fn no_device_is_assigned_twice_while_leaders_change() -> anyhow::Result<()
                 wait_exit(&mut leader.operator).await?;
             }
         }
+        anyhow::ensure!(lost_leases <= MAX_LOST_LEASES, "{lost_leases} leaders did not reach their write");
         let last = Leader::start(fixture, usize::MAX, []).await?;
         last.operator.wait_ready().await?;
         if let Some(mut resumed) = paused.take() {
