@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, mkdirat, openat, statat};
 
 /// Directories below each other. Each level has open file descriptors.
 const MAX_DEPTH: usize = 256;
@@ -46,6 +46,12 @@ fn open_root(path: &Path) -> Result<OwnedFd, TreeError> {
 
 pub(crate) fn open_directory<P: rustix::path::Arg>(parent: impl AsFd, name: P) -> rustix::io::Result<OwnedFd> {
     openat(parent, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Creates a directory and opens it.
+pub(crate) fn create_directory(parent: impl AsFd, name: &CStr, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    mkdirat(&parent, name, mode)?;
+    open_directory(parent, name)
 }
 
 /// Opens a regular file. `NONBLOCK` prevents that a FIFO of the same name blocks.

@@ -8,14 +8,14 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, Stat, fstat, fsync, linkat, mkdirat, openat, renameat, renameat_with,
-    symlinkat, unlinkat,
+    AtFlags, CWD, Mode, OFlags, RenameFlags, Stat, fstat, fsync, linkat, openat, renameat, renameat_with, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
 use crate::args::ServerUid;
 use crate::startup_files::record::OWN_FILE_PREFIX;
-use crate::tree::open_directory;
+use crate::tree::{create_directory, open_directory};
 
 pub struct Home<'a> {
     root: OwnedFd,
@@ -53,8 +53,7 @@ impl<'a> Home<'a> {
         match open_directory(parent, name) {
             Err(Errno::NOENT) => {
                 (self.before_change)()?;
-                mkdirat(parent, name, mode)?;
-                Ok(open_directory(parent, name)?)
+                Ok(create_directory(parent, name, mode)?)
             }
             other => Ok(other?),
         }

@@ -12,12 +12,15 @@ use std::path::{Component, Path};
 
 use anyhow::Context as _;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fchown, futimens, mkdirat,
-    openat, readlinkat, renameat, symlinkat, syncfs, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fchown, futimens, openat,
+    readlinkat, renameat, symlinkat, syncfs, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use super::{TreeError, check_depth, file_type, join, open_directory, open_file, open_root, sorted_names, status};
+use super::{
+    TreeError, check_depth, create_directory, file_type, join, open_directory, open_file, open_root, sorted_names,
+    status,
+};
 use crate::args;
 
 pub fn run(args: &args::CopyPaths) -> anyhow::Result<()> {
@@ -99,7 +102,7 @@ impl RelativePath {
             let opened = open_directory(&source, parent.as_c_str()).map_err(failed)?;
             target = match open_directory(&target, parent.as_c_str()) {
                 Err(Errno::NOENT) => {
-                    let created = create_directory(&target, parent).map_err(failed)?;
+                    let created = create_directory(&target, parent, Mode::RWXU).map_err(failed)?;
                     let status = status(&source, parent.as_c_str()).map_err(failed)?;
                     set_attributes(&created, &status).map_err(failed)?;
                     created
@@ -175,7 +178,7 @@ impl Copier {
         let from = open_directory(from, name).map_err(failed)?;
         // Its owner can open the directory even if the copy is interrupted.
         let create = || {
-            let created = create_directory(to, name)?;
+            let created = create_directory(to, name, Mode::RWXU)?;
             let (user, group) = owner(source);
             fchown(&created, Some(user), Some(group))?;
             Ok(created)
@@ -222,11 +225,6 @@ impl Copier {
         chownat(to, temporary, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(utimensat(to, temporary, &timestamps(source), AtFlags::SYMLINK_NOFOLLOW)?)
     }
-}
-
-fn create_directory(parent: impl AsFd + Copy, name: &CStr) -> rustix::io::Result<OwnedFd> {
-    mkdirat(parent, name, Mode::RWXU)?;
-    open_directory(parent, name)
 }
 
 /// Sets the owner first, because that clears bits of the mode.

@@ -135,7 +135,7 @@ fn many_changes_are_counted_and_truncated() {
 fn create_deep(root: &Path) {
     let mut directory = open_root(root).unwrap();
     for _ in 0..=MAX_DEPTH {
-        rustix::fs::mkdirat(&directory, "d", Mode::RWXU).unwrap();
+        mkdirat(&directory, "d", Mode::RWXU).unwrap();
         directory = open_directory(&directory, "d").unwrap();
     }
 }
