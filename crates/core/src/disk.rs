@@ -225,6 +225,11 @@ impl<'a> State<'a> {
         pods.filter(move |pod| claim.is_some_and(|claim| crate::volume_in_use::may_write(pod, &claim.name)))
     }
 
+    /// Reports whether the pod is on a node that is not ready or does not exist, so that nothing may end its processes.
+    fn is_node_unready(&self, pod: &Pod) -> bool {
+        pod.node.as_deref().is_some_and(|node| !self.observed.ready_nodes.contains(node))
+    }
+
     /// Returns labels of all objects of the disk.
     fn labels(&self) -> BTreeMap<String, String> {
         let pairs = [

@@ -7,13 +7,13 @@
 use odc_api::name::ServerName;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::Reason;
-use odc_api::v1alpha1::{Consistency, DevServer, DiskAction, DiskHolder, DiskOperation, Phase, PointReason};
+use odc_api::v1alpha1::{Consistency, DevServer, DiskHolder, Phase, PointReason};
 
 use super::claim::ClaimState;
 use super::point::{self, NewPoint};
 use super::{SNAPSHOT_TIMEOUT, State, Steps, claim};
 use crate::cluster::{ClaimPhase, Pod};
-use crate::devserver::active_admission;
+use crate::devserver::{active_admission, pods};
 use crate::manifest::Kind;
 use crate::plan::Event;
 use crate::time::{is_far_ahead, remaining};
@@ -32,21 +32,29 @@ pub(super) fn advance(state: &State<'_>, steps: &mut Steps, operation: Holding) 
     match &state.stored.holder {
         None if operation == Holding::Allowed => steps.status.holder = assign(state),
         None => {}
-        Some(holder) => match &holder.releasing_since {
-            None if !is_needed(state, holder) => {
-                steps.status.holder =
-                    Some(DiskHolder { releasing_since: Some(to_api_precision(state.now)), ..holder.clone() });
-            }
-            None => record_use(state, steps, holder),
-            Some(_) if is_active(state, holder) => {
-                steps.status.holder = Some(DiskHolder { releasing_since: None, ..holder.clone() });
-            }
-            Some(since) if is_far_ahead(since.0, state.now) => {
-                let since = Some(to_api_precision(state.now));
-                steps.status.holder = Some(DiskHolder { releasing_since: since, ..holder.clone() });
-            }
-            Some(_) => release(state, steps, holder),
-        },
+        Some(stored) => {
+            let holder = DiskHolder { interrupted: is_interrupted(state, stored), ..stored.clone() };
+            advance_holder(state, steps, &holder);
+        }
+    }
+}
+
+fn advance_holder(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder) {
+    steps.status.holder = Some(holder.clone());
+    match &holder.releasing_since {
+        None if !is_needed(state, holder) => {
+            steps.status.holder =
+                Some(DiskHolder { releasing_since: Some(to_api_precision(state.now)), ..holder.clone() });
+        }
+        None => record_use(state, steps, holder),
+        Some(_) if is_active(state, holder) => {
+            steps.status.holder = Some(DiskHolder { releasing_since: None, ..holder.clone() });
+        }
+        Some(since) if is_far_ahead(since.0, state.now) => {
+            let since = Some(to_api_precision(state.now));
+            steps.status.holder = Some(DiskHolder { releasing_since: since, ..holder.clone() });
+        }
+        Some(_) => release(state, steps, holder),
     }
 }
 
@@ -120,6 +128,7 @@ fn assign(state: &State<'_>) -> Option<DiskHolder> {
         uid: first.metadata.uid.clone()?,
         since: to_api_precision(state.now),
         used: false,
+        interrupted: false,
         releasing_since: None,
     })
 }
@@ -148,8 +157,7 @@ fn release(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder) {
         }
         (Some(_), Some(rest)) => steps.requeue_after(rest),
         (None, Some(rest)) => {
-            let is_interrupted = is_interrupted(state, holder);
-            let consistency = if is_interrupted { Consistency::CrashConsistent } else { Consistency::Clean };
+            let consistency = if holder.interrupted { Consistency::CrashConsistent } else { Consistency::Clean };
             let reason = PointReason::Stop;
             let new = NewPoint { name: &name, reason, consistency, operation_uid: None, note: None, temporary: None };
             steps.disk_writes.push(point::create(state, points, claim, &new));
@@ -158,19 +166,20 @@ fn release(state: &State<'_>, steps: &mut Steps, holder: &DiskHolder) {
     }
 }
 
-/// Reports whether the server may have been interrupted in a write: its node was lost, or its pods were deleted without
-/// waiting for their node.
+/// Reports whether the server may have been interrupted in a write. It is stored as soon as the node of a pod is not ready,
+/// because pod, server and node may be gone when the point is taken. A pod that becomes ready again continues the server;
+/// a terminating one may have been interrupted before its node was ready again.
 fn is_interrupted(state: &State<'_>, holder: &DiskHolder) -> bool {
-    let failure = server(state, holder).and_then(|server| server.status.as_ref()?.last_failure.as_ref());
-    let is_node_lost =
-        failure.is_some_and(|failure| failure.reason == Reason::NodeLost && failure.time.0 >= holder.since.0);
-    let is_unlock = |operation: &&DiskOperation| {
-        let started_at = operation.status.as_ref().and_then(|status| status.started_at.as_ref());
-        operation.spec.action == DiskAction::Unlock
-            && operation.spec.disk.as_str() == state.name
-            && started_at.is_some_and(|started_at| started_at.0 >= holder.since.0)
-    };
-    is_node_lost || state.observed.operations.iter().any(is_unlock)
+    let pods: Vec<&Pod> = state.writers().collect();
+    let continues = |pod: &&Pod| pods::is_ready(pod) && pod.deletion_timestamp.is_none();
+    let is_continued = !pods.is_empty() && pods.iter().all(continues);
+    // The pod may have been deleted while no operator was running.
+    let is_pod_missing = holder.used && pods.is_empty();
+    let admission = server(state, holder).and_then(|server| active_admission(server.status.as_ref()));
+    let assigned = admission.filter(|_| is_pod_missing).and_then(|admission| admission.nodes.first());
+    let is_node_unready = pods.iter().any(|pod| state.is_node_unready(pod))
+        || assigned.is_some_and(|node| !state.observed.ready_nodes.contains(node.as_str()));
+    is_node_unready || holder.interrupted && !is_continued
 }
 
 /// Returns the end of the name of the point at the stop of a server. It depends on stored times only.

@@ -1,6 +1,7 @@
 //! A simulated namespace with one disk: the operator, which may crash after each of its writes, the storage controllers,
 //! and servers that obey the holder. The safety rules are checked at each step.
 
+mod interruption_scenario;
 mod listings;
 mod operation_pods;
 mod operation_scenario;
@@ -131,7 +132,7 @@ impl Namespace {
             owner: DevServerUser::test(),
             control_cas: vec!["ssh-ed25519 ca".into()],
             flavors: vec![],
-            ready_nodes: vec![],
+            ready_nodes: vec!["node-1".into()],
             is_storage_stopped: false,
             is_full: false,
             terminating: BTreeSet::new(),

@@ -4,8 +4,7 @@ use odc_api::text::Text;
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::condition::{self, Reason, Type};
 use odc_api::v1alpha1::{
-    Consistency, Desired, DiskAction, DiskDeletion, DiskHolder, DiskOperation, DiskOperationPhase, DiskSource, Failure,
-    PointReason,
+    Desired, DiskAction, DiskDeletion, DiskHolder, DiskOperation, DiskOperationPhase, DiskSource, PointReason,
 };
 use serde_json::Value;
 
@@ -106,6 +105,7 @@ fn copies_of_a_point_are_created_where_its_volume_was() {
         uid: "u".into(),
         since: to_api_precision(namespace.now),
         used: false,
+        interrupted: false,
         releasing_since: None,
     };
     copy.status = Some(DiskStatus { holder: Some(holder), ..DiskStatus::default() });
@@ -273,30 +273,6 @@ fn disk_whose_claim_is_being_deleted_can_be_rolled_back() {
 }
 
 #[test]
-fn point_after_the_loss_of_a_node_or_an_unlock_is_not_clean() {
-    let point = |interrupt: &dyn Fn(&mut Namespace)| {
-        let mut namespace = Namespace::new();
-        namespace.add_server("box");
-        namespace.settle();
-        interrupt(&mut namespace);
-        namespace.set_desired("box", Desired::Hibernated);
-        namespace.settle();
-        namespace.disk().status.as_ref().unwrap().points[0].consistency
-    };
-    assert_eq!(point(&|_| {}), Consistency::Clean);
-    let lose_node = |namespace: &mut Namespace| {
-        let failure = Failure::new(Reason::NodeLost, "gone", to_api_precision(namespace.now), None);
-        namespace.servers[0].status.as_mut().unwrap().last_failure = Some(Box::new(failure));
-    };
-    assert_eq!(point(&lose_node), Consistency::CrashConsistent);
-    let unlock = |namespace: &mut Namespace| {
-        namespace.add_operation("op1", DiskAction::Unlock, None, None);
-        namespace.settle();
-    };
-    assert_eq!(point(&unlock), Consistency::CrashConsistent);
-}
-
-#[test]
 fn disk_that_is_deleted_during_a_stop_waits_for_its_point() {
     let mut namespace = Namespace::new();
     namespace.add_server("box");
@@ -330,6 +306,7 @@ fn operation_waits_until_a_deleted_server_has_released_the_disk() {
         uid: "gone".into(),
         since: to_api_precision(namespace.now),
         used: true,
+        interrupted: false,
         releasing_since: None,
     };
     namespace.disks[0].status.as_mut().unwrap().holder = Some(holder);

@@ -115,6 +115,11 @@ pub struct DiskHolder {
     #[serde(default)]
     pub used: bool,
 
+    /// Whether the server may have been interrupted in a write: the node of a pod that mounts the disk was not ready, and
+    /// the pod was not ready again since then. The restore point of the stop is CrashConsistent then.
+    #[serde(default)]
+    pub interrupted: bool,
+
     /// Time at which the server was found stopped. Until its restore point is taken no server can start on the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub releasing_since: Option<Time>,
@@ -141,7 +146,7 @@ pub struct RestorePoint {
     #[serde(default)]
     pub ready: bool,
 
-    /// Whether a server was running at the time.
+    /// Whether a server was running at the time, or was interrupted before.
     pub consistency: Consistency,
 
     /// Note of the operation that took it.
@@ -193,7 +198,7 @@ string_enum! {
     pub enum Consistency {
         /// No server was running.
         Clean,
-        /// A server was running, its node was lost or the disk was unlocked; the state is that after a power loss.
+        /// A server was running, or its node was not ready before it stopped; the state is that after a power loss.
         CrashConsistent,
     }
 }

@@ -297,7 +297,14 @@ fn on_disk(change: impl FnOnce(&mut DiskStatus)) -> Request {
 
 fn holder(uid: &str) -> DiskHolder {
     let since = time("2026-01-01T00:00:00Z");
-    DiskHolder { server: "server-1".parse().unwrap(), uid: uid.into(), since, used: false, releasing_since: None }
+    DiskHolder {
+        server: "server-1".parse().unwrap(),
+        uid: uid.into(),
+        since,
+        used: false,
+        interrupted: false,
+        releasing_since: None,
+    }
 }
 
 #[test]

@@ -36,11 +36,13 @@ pub(super) fn unlock(state: &State<'_>, steps: &mut Steps) -> Progress {
         return Progress::done(DiskOperationResult::default());
     }
     // The kubelet of a ready node ends the processes before the pod is gone. If the node is lost, nothing does.
-    let is_reachable = |pod: &Pod| pod.node.as_deref().is_some_and(|node| state.observed.ready_nodes.contains(node));
-    let (reachable, lost): (Vec<&Pod>, Vec<&Pod>) = writers.into_iter().partition(|pod| is_reachable(pod));
+    let (lost, reachable): (Vec<&Pod>, Vec<&Pod>) = writers.into_iter().partition(|pod| state.is_node_unready(pod));
     let running = reachable.iter().filter(|pod| pod.deletion_timestamp.is_none());
     steps.writes.extend(running.map(|pod| Write::Delete(pods::target(pod, None))));
-    steps.writes.extend(lost.iter().map(|pod| Write::Delete(pods::target(pod, Some(0)))));
+    // That the server was interrupted is stored first. Otherwise the restore point could be Clean.
+    if state.stored.holder.as_ref().is_none_or(|holder| holder.interrupted) {
+        steps.writes.extend(lost.iter().map(|pod| Write::Delete(pods::target(pod, Some(0)))));
+    }
     let names: Vec<&str> = reachable.iter().chain(&lost).map(|pod| pod.name.as_str()).collect();
     Progress::Wait(format!("Waiting for pods to be deleted: {}.", names.join(", ")))
 }

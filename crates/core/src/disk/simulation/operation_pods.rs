@@ -110,7 +110,9 @@ impl Namespace {
                 agent.record_signals(Ok(Signals { up_seconds: idle, ..Signals::default() }), now);
             }
             (AgentRequest::GetSignals, None) => agent.record_signals(Err("connect timed out".into()), now),
-            (AgentRequest::Quiesce(_) | AgentRequest::Flush(_), _) => panic!("unexpected request"),
+            (AgentRequest::Quiesce(_) | AgentRequest::Flush(_) | AgentRequest::Heartbeat, _) => {
+                panic!("unexpected request")
+            }
         }
     }
 }
