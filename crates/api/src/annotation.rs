@@ -47,3 +47,13 @@ pub const LISTING_ID: &str = "odc.dev/listing-id";
 /// On a `VolumeSnapshot`: the uid of the `ConfigMap` with the listing of its content, and what the listing adds up to, as
 /// JSON. The `ConfigMap` has the same name.
 pub const LISTING: &str = "odc.dev/listing";
+
+/// The user or service account that requested an object through the HTTP API, or changed it last.
+pub const REQUESTED_BY: &str = "odc.dev/requested-by";
+
+/// The id of the last request of the HTTP API that created or changed an object.
+pub const REQUEST_ID: &str = "odc.dev/request-id";
+
+/// The ids of the last requests of the HTTP API that created or changed an object, newest first, separated by commas. The
+/// worker recognizes a message that is delivered again by them.
+pub const EXECUTED_REQUESTS: &str = "odc.dev/executed-requests";

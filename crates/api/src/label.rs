@@ -30,6 +30,9 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The operator as [`MANAGED_BY`], field manager, user agent and service account.
 pub const OPERATOR: &str = "odc-operator";
 
+/// The worker of the service layer as field manager and user agent.
+pub const WORKER: &str = "odc-worker";
+
 /// The finalizer of a `Disk` with data: the operator deletes the data first, if the deletion is confirmed.
 pub const DISK_FINALIZER: &str = "odc.dev/disk-data";
 

@@ -5,11 +5,13 @@
 //! business logic and does no I/O.
 
 pub mod annotation;
+pub mod api_key;
 pub mod check;
 pub mod crd;
 pub mod duration;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod http;
 pub mod label;
 pub mod mount_path;
 pub mod name;

@@ -2,7 +2,8 @@
 //!
 //! [`Queue`] is anonymous and readable by all users. Users who can read the servers of a namespace can read their
 //! [`QueueEntry`] and the [`Availability`] of each size; users who can create servers can create a [`DryRun`];
-//! administrators can create a [`WhatIf`]. The API server authorizes requests by RBAC before it forwards them.
+//! administrators can create a [`WhatIf`], and the service of ODC a [`Heartbeat`]. The API server authorizes requests by RBAC
+//! before it forwards them.
 
 use std::collections::BTreeMap;
 
@@ -249,4 +250,40 @@ pub struct PlannedStart {
     pub now: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
+}
+
+/// Passes heartbeats to the agents of servers, so that they count as active. It is executed on creation and not stored.
+/// The service of ODC creates it on behalf of users.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Heartbeat {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    pub spec: HeartbeatSpec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<HeartbeatStatus>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HeartbeatSpec {
+    /// At most [`MAX_HEARTBEATS`].
+    pub servers: Vec<HeartbeatServer>,
+}
+
+/// The maximum number of servers in one [`Heartbeat`].
+pub const MAX_HEARTBEATS: usize = 250;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HeartbeatServer {
+    pub namespace: String,
+    pub name: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeartbeatStatus {
+    /// Number of servers with an agent to which the heartbeat is being passed.
+    pub servers: u64,
 }
