@@ -3,6 +3,7 @@
 //! Everything here is a function from an observed state and the current time to a value that says what to write and why.
 //! The operator observes, calls these functions, and writes.
 
+pub mod access;
 pub mod activity;
 pub mod admission;
 pub mod cluster;
@@ -16,5 +17,6 @@ pub mod scheduler;
 pub mod sim;
 pub mod team;
 pub mod time;
+pub mod usage;
 pub mod user;
 pub mod volume_in_use;
