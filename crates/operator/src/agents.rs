@@ -37,6 +37,7 @@ const CONFIGURE: &str = "configure";
 const SIGNALS: &str = "signals";
 const QUIESCE: &str = "quiesce";
 const FLUSH: &str = "flush";
+const HEARTBEAT: &str = "heartbeat";
 
 /// The uid of a pod and the name of a request.
 type CallId = (String, &'static str);
@@ -96,7 +97,8 @@ impl Subject {
     }
 }
 
-/// A request in progress. The object is enqueued when it ends, however it ends.
+/// A request in progress. The object is enqueued when it ends, however it ends, unless it is a heartbeat: nothing depends on
+/// the reply.
 struct CallGuard {
     ctx: Arc<Context>,
     call: CallId,
@@ -106,6 +108,9 @@ struct CallGuard {
 impl Drop for CallGuard {
     fn drop(&mut self) {
         self.ctx.agent_calls.in_progress.lock().remove(&self.call);
+        if self.call.1 == HEARTBEAT {
+            return;
+        }
         match &self.subject {
             Subject::Server((namespace, name)) => self.ctx.work_queues.enqueue_server(namespace, name),
             Subject::Disk { key: (namespace, name), .. } => self.ctx.work_queues.enqueue_disk(namespace, name),
@@ -166,6 +171,7 @@ fn request_name(request: &AgentRequest) -> &'static str {
         AgentRequest::GetSignals => SIGNALS,
         AgentRequest::Quiesce(_) => QUIESCE,
         AgentRequest::Flush(_) => FLUSH,
+        AgentRequest::Heartbeat => HEARTBEAT,
     }
 }
 
@@ -211,6 +217,15 @@ async fn send(
             let (now, ok) = (ctx.now(), signals.is_ok());
             update_agent(ctx, uid, &pod, |agent| agent.record_signals(signals, now));
             ok
+        }
+        AgentRequest::Heartbeat => {
+            let result =
+                async { all_accepted(client.request(connection?, &[Request::Heartbeat], REQUEST_TIMEOUT).await?) }
+                    .await;
+            if let Err(error) = &result {
+                tracing::debug!(pod, address, error, "failed to pass a heartbeat to an agent");
+            }
+            result.is_ok()
         }
         AgentRequest::Quiesce(within) => {
             let request = Request::Quiesce { within_seconds: within.as_secs() };

@@ -59,6 +59,17 @@ pub async fn reconcile(server: Arc<DevServer>, ctx: Arc<Context>) -> Result<Acti
     }
 }
 
+/// Starts to pass a heartbeat to an agent of the server. Returns false if there is none.
+pub fn heartbeat(ctx: &Arc<Context>, namespace: &str, name: &str) -> bool {
+    let Some(server) = ctx.cluster.server(namespace, name) else { return false };
+    let pods = observe::pods_of(ctx, &server);
+    let pods: Vec<_> = pods.iter().map(|pod| &**pod).collect();
+    let call = devserver::agent_requests::heartbeat(&server, &pods);
+    let found = call.is_some();
+    agents::start(ctx, &server, call.into_iter().collect());
+    found
+}
+
 /// Shows a repeated error in the status, because the owner may be able to fix it.
 async fn report_error(server: &DevServer, ctx: &Context, uid: &str, error: &Error) {
     if error.class() == Class::Conflict || matches!(error, Error::NotLeader) {

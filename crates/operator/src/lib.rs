@@ -54,6 +54,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let clock = Clock::new();
     let client = client::new(&config, &clock).await?;
     let health = Health::default();
+    health.metrics.set_process_start(clock.now());
     let identity = identity();
     let elector = LeaderElector::new(&client, &config.namespace, LEASE_NAME, identity.clone());
     let health_server = health::serve(config.metrics_address, health.clone());
@@ -64,9 +65,9 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             () = shutdown_signal() => return Ok(()),
         };
         tracing::info!(epoch = leadership.epoch, "became leader");
-        health.metrics.leader.set(1);
+        health.metrics.set_leader_since(Some(clock.now()));
         let result = run_as_leader(config, client, clock, &leadership, &identity, &health, &elector).await;
-        health.metrics.leader.set(0);
+        health.metrics.set_leader_since(None);
         result
     };
     tokio::select! {

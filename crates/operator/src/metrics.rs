@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::MetricType;
@@ -10,6 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,6 +62,11 @@ pub struct DelayLabels {
     pub cause: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -76,7 +83,9 @@ pub struct Metrics {
     pub eta_estimates: Family<EtaLabels, Counter>,
     pub eta_within: Family<EtaQuantileLabels, Counter>,
     pub delayed_starts: Family<DelayLabels, Counter>,
-    pub leader: Gauge,
+    leader: Gauge,
+    leader_since: Gauge<f64, AtomicU64>,
+    process_start: Gauge<f64, AtomicU64>,
     pub start_seconds: Histogram,
 }
 
@@ -98,6 +107,8 @@ impl Default for Metrics {
             eta_within: Family::default(),
             delayed_starts: Family::default(),
             leader: Gauge::default(),
+            leader_since: Gauge::default(),
+            process_start: Gauge::default(),
             start_seconds: seconds(0.25),
             registry: Registry::default(),
             descriptions: Vec::new(),
@@ -143,16 +154,38 @@ impl Default for Metrics {
             metrics.delayed_starts.clone(),
         );
         registry.register("leader", "Whether this process is the leader", metrics.leader.clone());
+        registry.register(
+            "leader_since_time_seconds",
+            "Time at which this process became leader, or 0 if it is not",
+            metrics.leader_since.clone(),
+        );
+        registry.register(
+            "process_start_time_seconds",
+            "Time at which this process started",
+            metrics.process_start.clone(),
+        );
+        registry.register("build", "Version of the executable", Info::new(BuildLabels { version: VERSION }));
         registry.register("start_seconds", "Time from admission to ready", metrics.start_seconds.clone());
         Self { registry: registry.registry, descriptions: registry.descriptions, ..metrics }
     }
 }
 
 impl Metrics {
+    /// Records when this process started.
+    pub fn set_process_start(&self, time: Timestamp) {
+        self.process_start.set(unix_seconds(time));
+    }
+
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+
+    /// Records that this process became leader, or lost leadership.
+    pub fn set_leader_since(&self, since: Option<Timestamp>) {
+        self.leader.set(i64::from(since.is_some()));
+        self.leader_since.set(since.map_or(0.0, unix_seconds));
     }
 
     pub fn record_write(&self, verb: &'static str, kind: &'static str) {
@@ -166,6 +199,11 @@ impl Metrics {
 }
 
 const PREFIX: &str = "odc";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn unix_seconds(time: Timestamp) -> f64 {
+    time.as_duration().as_secs_f64()
+}
 
 /// What `/metrics` says about a metric, for the reference page.
 #[derive(Clone, Debug, PartialEq, Eq)]

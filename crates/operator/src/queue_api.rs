@@ -15,7 +15,9 @@ mod serving_cert;
 
 use std::sync::Arc;
 
-use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry, WhatIfSpec, WhatIfStatus};
+use odc_api::queue::{
+    Availability, DryRunSpec, DryRunStatus, HeartbeatServer, Queue, QueueEntry, WhatIfSpec, WhatIfStatus,
+};
 use tokio::sync::watch;
 
 use crate::context::Context;
@@ -40,6 +42,8 @@ pub trait QueueBackend: Send + Sync + 'static {
     fn dry_run(&self, namespace: &str, request: &DryRunSpec) -> Result<DryRunStatus, String>;
     /// Compares the plan with one under other quotas. Returns a message if the request is invalid.
     fn what_if(&self, request: WhatIfSpec) -> Result<WhatIfStatus, String>;
+    /// Starts to pass heartbeats to agents. Returns the number of servers with an agent.
+    fn heartbeat(&self, servers: &[HeartbeatServer]) -> u64;
 }
 
 /// The credentials without which no connection is accepted.

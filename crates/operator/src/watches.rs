@@ -330,7 +330,10 @@ async fn pods(ctx: Arc<Context>) {
         }
         let mounts_claim = change.new.or(change.old).is_some_and(|pod| !pod.claims.is_empty());
         let is_of_operation = change.new.or(change.old).is_some_and(|pod| pod.operation.is_some());
-        if is_of_operation || mounts_claim && scheduling_state(change.old) != scheduling_state(change.new) {
+        let is_ready =
+            |pod: Option<&cluster::Pod>| pod.and_then(|pod| pod.server.as_ref()).is_some_and(|details| details.ready);
+        let disk_state = |pod: Option<&cluster::Pod>| (scheduling_state(pod), is_ready(pod));
+        if is_of_operation || mounts_claim && disk_state(change.old) != disk_state(change.new) {
             enqueue_disks(&ctx, &change.key.0);
         }
         for claim in volume_in_use::released_claims(change.old, change.new) {
@@ -371,16 +374,23 @@ async fn nodes(ctx: Arc<Context>) {
         }
         let readiness = |node: Option<&cluster::Node>| node.map(|node| node.readiness);
         if readiness(change.old) != readiness(change.new) || change.new.is_none() {
-            let name = Some(change.key.1.as_str());
-            for pod in ctx.cluster.pods.all().iter().filter(|pod| pod.node.as_deref() == name) {
-                if let Some(server) = pod.server.as_ref().and_then(|pod| pod.server.as_deref()) {
-                    ctx.work_queues.enqueue_server(&pod.namespace, server);
-                }
-            }
+            node_readiness_changed(&ctx, &change.key.1);
         }
         ctx.work_queues.wake_scheduler();
     })
     .await;
+}
+
+/// Enqueues the servers and disks of the pods on a node.
+fn node_readiness_changed(ctx: &Context, node: &str) {
+    for pod in ctx.cluster.pods.all().iter().filter(|pod| pod.node.as_deref() == Some(node)) {
+        if let Some(server) = pod.server.as_ref().and_then(|pod| pod.server.as_deref()) {
+            ctx.work_queues.enqueue_server(&pod.namespace, server);
+        }
+        if !pod.claims.is_empty() {
+            enqueue_disks(ctx, &pod.namespace);
+        }
+    }
 }
 
 async fn claims(ctx: Arc<Context>) {
@@ -509,10 +519,34 @@ fn enqueue_servers(ctx: &Context, filter: impl Fn(&DevServer) -> bool) {
 #[cfg(test)]
 mod tests {
     use kube::api::ObjectMeta;
+    use kube::runtime::reflector::ObjectRef;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::fake;
+    use crate::work_queues::WorkQueues;
+
+    #[tokio::test]
+    async fn changed_readiness_of_a_node_enqueues_the_disks_of_its_pods() {
+        let mut ctx = fake::context(fake::api_server(|_| (404, Value::Null)).client);
+        let (work_queues, mut receivers) = WorkQueues::new();
+        Arc::get_mut(&mut ctx).unwrap().work_queues = work_queues;
+        for (user, node) in [("ada", "n1"), ("bob", "n2")] {
+            let namespace = format!("dev-{user}");
+            // The server of the pod is deleted.
+            let pod: k8s::Pod = serde_json::from_value(json!({
+                "metadata": {"name": "box-0", "namespace": namespace},
+                "spec": {"nodeName": node, "containers": [],
+                    "volumes": [{"name": "home", "persistentVolumeClaim": {"claimName": "disk-home"}}]}}))
+            .unwrap();
+            let key = (namespace, "box-0".to_owned());
+            ctx.cluster.pods.insert_listed(key, cluster::Pod::from_api(&pod), 1);
+            ctx.cluster.disk_index.insert((format!("dev-{user}"), "home".into()));
+        }
+        node_readiness_changed(&ctx, "n1");
+        assert_eq!(receivers.disks.try_recv().unwrap(), ObjectRef::new("home").within("dev-ada"));
+        assert!(receivers.disks.try_recv().is_err());
+    }
 
     #[tokio::test]
     async fn deleted_objects_leave_no_memory() {

@@ -13,8 +13,9 @@ use odc_api::v1alpha1 as api;
 use odc_api::v1alpha1::condition::{self, Type};
 use odc_control::{Access, IdleAction, IdlePolicy, Signals};
 
+use super::active_admission;
 use super::build::allowed_keys;
-use super::pods::is_ready;
+use super::pods::{classify, is_ready};
 use super::quiesce_failure::QuiesceFailure;
 use super::reconcile::Reconcile;
 use crate::cluster::{Pod, TERMINATION_GRACE_PERIOD};
@@ -170,6 +171,8 @@ pub enum AgentRequest {
     Quiesce(Duration),
     /// Sync the home to disk within this time.
     Flush(Duration),
+    /// Count as activity of the user.
+    Heartbeat,
 }
 
 /// Returns the delay after this many consecutive failures.
@@ -195,6 +198,16 @@ pub(super) fn is_reachable(pod: &Pod) -> bool {
 pub(crate) fn call(pod: &Pod, request: AgentRequest) -> Option<AgentCall> {
     let Endpoint { address, host_key } = endpoint(pod)?;
     Some(AgentCall { pod: pod.uid.clone(), address: address.to_owned(), host_key: host_key.to_owned(), request })
+}
+
+/// Returns the request that passes a heartbeat to an agent of the server, if one can be reached. A gang is active if one of
+/// its agents is. `pods` are those with a name of the server.
+pub fn heartbeat(server: &api::DevServer, pods: &[&Pod]) -> Option<AgentCall> {
+    let name = server.metadata.name.as_deref().unwrap_or_default();
+    let uid = server.metadata.uid.as_deref().unwrap_or_default();
+    let run = active_admission(server.status.as_ref()).map(|admission| admission.run);
+    let pods = classify(pods, name, uid, server.spec.nodes as usize, run);
+    pods.live().find_map(|pod| call(pod, AgentRequest::Heartbeat))
 }
 
 impl Reconcile<'_> {

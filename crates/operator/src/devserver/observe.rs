@@ -26,15 +26,20 @@ pub struct ObservedServer {
     guests: Vec<Arc<DevServerUser>>,
 }
 
+/// Returns the pods with a name of the server. `spec.nodes` is immutable, so these are all possible names.
+pub fn pods_of(ctx: &Context, server: &DevServer) -> Vec<Arc<Pod>> {
+    let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
+    let name = server.metadata.name.as_deref().unwrap_or_default();
+    let ordinals = 0..server.spec.nodes as usize;
+    ordinals.filter_map(|ordinal| ctx.cluster.pods.get(namespace, &pods::pod_name(name, ordinal))).collect()
+}
+
 impl ObservedServer {
     pub fn new(ctx: &Context, server: &DevServer) -> Self {
         let namespace = server.metadata.namespace.as_deref().unwrap_or_default();
         let name = server.metadata.name.as_deref().unwrap_or_default();
         let uid = server.metadata.uid.as_deref().unwrap_or_default();
-        let ordinals = 0..server.spec.nodes as usize;
-        // spec.nodes is immutable, so these are all possible pod names.
-        let pods: Vec<Arc<Pod>> =
-            ordinals.filter_map(|ordinal| ctx.cluster.pods.get(namespace, &pods::pod_name(name, ordinal))).collect();
+        let pods = pods_of(ctx, server);
         let admission = active_admission(server.status.as_ref());
         let assigned = admission.map(|admission| admission.nodes.as_slice()).unwrap_or_default();
         let assigned = assigned.iter().filter_map(|node| Some((node.clone(), ctx.cluster.nodes.get("", node)?)));

@@ -7,8 +7,8 @@ use odc_api::mount_path::InvalidMountPath;
 use odc_api::name::FlavorName;
 use odc_api::quantity::Quantity;
 use odc_api::queue::{
-    Availability, AvailableSize, DelayedStart, DryRunSpec, DryRunStatus, EtaCalibration, PendingServer, PlannedStart,
-    Queue, QueueEntry, StartChange, StartEstimate, WhatIfSpec, WhatIfStatus,
+    Availability, AvailableSize, DelayedStart, DryRunSpec, DryRunStatus, EtaCalibration, HeartbeatServer,
+    PendingServer, PlannedStart, Queue, QueueEntry, StartChange, StartEstimate, WhatIfSpec, WhatIfStatus,
 };
 use odc_api::time::to_api_precision;
 use odc_api::v1alpha1::{
@@ -20,6 +20,7 @@ use odc_core::time;
 
 use super::QueueBackend;
 use crate::context::Context;
+use crate::devserver;
 use crate::scheduler::snapshot;
 
 /// Common device counts on one node.
@@ -136,6 +137,11 @@ impl QueueBackend for PlannerBackend {
         let changes = queue_view.compare_starts(&QuotaOverrides { users, teams }, self.0.now())?;
         let pending = u64::try_from(queue_view.pending_count()).unwrap_or(u64::MAX);
         Ok(WhatIfStatus { pending, changes: changes.iter().filter_map(start_change).collect() })
+    }
+
+    fn heartbeat(&self, servers: &[HeartbeatServer]) -> u64 {
+        let running = servers.iter().filter(|server| devserver::heartbeat(&self.0, &server.namespace, &server.name));
+        u64::try_from(running.count()).unwrap_or(u64::MAX)
     }
 }
 

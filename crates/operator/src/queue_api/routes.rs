@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     APIGroup, APIResource, APIResourceList, GroupVersionForDiscovery, ListMeta, Status, StatusDetails,
 };
 use kube::core::TypeMeta;
-use odc_api::queue::{API_VERSION, DryRun, GROUP, VERSION, WhatIf};
+use odc_api::queue::{API_VERSION, DryRun, GROUP, Heartbeat, HeartbeatStatus, MAX_HEARTBEATS, VERSION, WhatIf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
@@ -52,6 +52,7 @@ pub fn router(queue: Arc<dyn QueueBackend>) -> Router {
         .route(&path("/namespaces/{namespace}/availabilities/{name}"), get(get_availability))
         .route(&path("/namespaces/{namespace}/dryruns"), post(create_dry_run))
         .route(&path("/whatifs"), post(create_what_if))
+        .route(&path("/heartbeats"), post(create_heartbeat))
         .route_layer(middleware::from_fn(reject_watch))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(path_not_found)
@@ -110,6 +111,7 @@ async fn list_api_resources() -> Response {
             resource("availabilities", "availability", "Availability", true, &["get", "list"]),
             resource("dryruns", "dryrun", "DryRun", true, &["create"]),
             resource("whatifs", "whatif", "WhatIf", false, &["create"]),
+            resource("heartbeats", "heartbeat", "Heartbeat", false, &["create"]),
         ],
     };
     json_response(StatusCode::OK, &list)
@@ -191,6 +193,17 @@ async fn create_what_if(State(backend): State<Backend>, body: Body) -> Result<Re
         Ok(Object::new("WhatIf", WhatIf { status, ..request }))
     })
     .await
+}
+
+/// Heartbeats do not need a plan, and starting to pass them takes no time.
+async fn create_heartbeat(State(backend): State<Backend>, body: Body) -> Result<Response, StatusError> {
+    let request: Heartbeat = read_object("Heartbeat", body).await?;
+    if request.spec.servers.len() > MAX_HEARTBEATS {
+        return Err(StatusError::invalid(format!("a heartbeat is limited to {MAX_HEARTBEATS} servers")));
+    }
+    let servers = backend.queue.heartbeat(&request.spec.servers);
+    let status = Some(HeartbeatStatus { servers });
+    Ok(json_response(StatusCode::CREATED, &Object::new("Heartbeat", Heartbeat { status, ..request })))
 }
 
 /// Computes and serializes a response on a blocking thread, because a long queue takes a while.
@@ -357,7 +370,9 @@ pub mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-    use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry, WhatIfSpec, WhatIfStatus};
+    use odc_api::queue::{
+        Availability, DryRunSpec, DryRunStatus, HeartbeatServer, Queue, QueueEntry, WhatIfSpec, WhatIfStatus,
+    };
     use serde_json::{Value, json};
     use tower::ServiceExt as _;
 
@@ -395,6 +410,9 @@ pub mod tests {
         }
         fn what_if(&self, _: WhatIfSpec) -> Result<WhatIfStatus, String> {
             Ok(WhatIfStatus::default())
+        }
+        fn heartbeat(&self, servers: &[HeartbeatServer]) -> u64 {
+            servers.iter().filter(|server| server.name == "box").count() as u64
         }
     }
 
@@ -447,7 +465,7 @@ pub mod tests {
         assert_eq!((code, &list["kind"]), (StatusCode::OK, &json!("APIResourceList")));
         assert_eq!(list["groupVersion"], API_VERSION);
         let names: Vec<_> = list["resources"].as_array().unwrap().iter().map(|resource| &resource["name"]).collect();
-        assert_eq!(names, ["queues", "queueentries", "availabilities", "dryruns", "whatifs"]);
+        assert_eq!(names, ["queues", "queueentries", "availabilities", "dryruns", "whatifs", "heartbeats"]);
         let dry_run = json!({"name": "dryruns", "singularName": "dryrun", "kind": "DryRun", "namespaced": true,
             "verbs": ["create"]});
         assert_eq!(list["resources"][3], dry_run);
@@ -466,6 +484,18 @@ pub mod tests {
         assert_eq!((code, &status["reason"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("Invalid")));
         let (code, status) = send(Method::POST, &path, "{").await;
         assert_eq!((code, &status["reason"]), (StatusCode::BAD_REQUEST, &json!("BadRequest")));
+    }
+
+    #[tokio::test]
+    async fn heartbeats_are_counted_and_limited() {
+        let path = format!("{PREFIX}/heartbeats");
+        let server = |name: &str| json!({"namespace": "dev-ada", "name": name});
+        let body = |servers: Vec<Value>| json!({"spec": {"servers": servers}}).to_string();
+        let (code, heartbeat) = send(Method::POST, &path, &body(vec![server("box"), server("gone")])).await;
+        assert_eq!((code, &heartbeat["kind"]), (StatusCode::CREATED, &json!("Heartbeat")));
+        assert_eq!(heartbeat["status"], json!({"servers": 1}));
+        let (code, status) = send(Method::POST, &path, &body(vec![server("box"); MAX_HEARTBEATS + 1])).await;
+        assert_eq!((code, &status["reason"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("Invalid")));
     }
 
     #[tokio::test]

@@ -92,7 +92,7 @@ impl Cluster {
             (AgentRequest::GetSignals, true) => agent.record_signals(Ok(signals), now),
             (AgentRequest::GetSignals, false) => agent.record_signals(Err("timeout".into()), now),
             (AgentRequest::Quiesce(_), ok) => agent.finish_quiesce(failure.filter(|_| ok)),
-            (AgentRequest::Flush(_), _) => panic!("unexpected request"),
+            (AgentRequest::Flush(_) | AgentRequest::Heartbeat, _) => panic!("unexpected request"),
         }
         self.operator.dirty = true;
         Ok(())
@@ -111,7 +111,7 @@ impl Cluster {
                 agent.warned = config.idle_warning.as_ref().map(|_| agent.warned.unwrap_or(now));
                 agent.cancelled += usize::from(std::mem::take(&mut agent.quiesced));
             }
-            AgentRequest::GetSignals | AgentRequest::Flush(_) => {}
+            AgentRequest::GetSignals | AgentRequest::Flush(_) | AgentRequest::Heartbeat => {}
             AgentRequest::Quiesce(_) => agent.pre_stop(),
         }
         true
