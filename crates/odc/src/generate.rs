@@ -21,7 +21,13 @@ enum Target {
         #[arg(default_value = "deploy/crds")]
         directory: PathBuf,
     },
-    /// Write the reference pages: resources, conditions, operator settings, metrics, scheduling examples
+    /// Write the machine-readable description of the HTTP API
+    Openapi {
+        /// File to write
+        #[arg(default_value = OPENAPI)]
+        file: PathBuf,
+    },
+    /// Write the reference pages: resources, conditions, operator settings, metrics, HTTP API, scheduling examples
     Docs {
         /// Root of the source tree; pages are written to docs/reference below it
         #[arg(long, default_value = ".")]
@@ -29,10 +35,14 @@ enum Target {
     },
 }
 
+/// Where the document of the HTTP API is, relative to the root of the source tree.
+const OPENAPI: &str = "deploy/openapi.json";
+
 impl Generate {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.target {
             Target::Crds { directory } => write_all(&directory, odc_api::crd::crd_files()?),
+            Target::Openapi { file } => write_all(Path::new(""), vec![(file.display().to_string(), openapi()?)]),
             Target::Docs { root } => write_all(&root.join(reference::DIRECTORY), reference::pages(&root)?),
         }
     }
@@ -47,4 +57,21 @@ fn write_all(directory: &Path, files: Vec<(String, String)>) -> anyhow::Result<(
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Returns the text of the `OpenAPI` document.
+fn openapi() -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(&odc_service::api::openapi())? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checked_in_openapi_document_matches_the_code() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(OPENAPI);
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(found == openapi().unwrap(), "{OPENAPI} is out of date; run: odc generate openapi");
+    }
 }

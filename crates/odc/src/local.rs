@@ -86,6 +86,9 @@ struct Up {
     /// Do not install ODC; only for a new cluster
     #[arg(long)]
     bare: bool,
+    /// Do not install the HTTP API and the worker; only for a new cluster
+    #[arg(long)]
+    no_service: bool,
     /// Network for nodes, pods and Services, 10.x.0.0/16 [default: a free one from 10.231.0.0/16 to 10.250.0.0/16]
     #[arg(long, value_name = "CIDR")]
     network: Option<Network>,
@@ -153,6 +156,7 @@ enum Job {
     Cluster,
     Images,
     Odc,
+    Service,
     SimulatedLeases,
     Storage,
 }
@@ -196,6 +200,7 @@ impl Local {
                     Job::Cluster => command::Job::Cluster,
                     Job::Images => command::Job::Images,
                     Job::Odc => command::Job::Odc,
+                    Job::Service => command::Job::Service,
                     Job::SimulatedLeases => command::Job::SimulatedLeases,
                     Job::Storage => command::Job::Storage,
                 };
@@ -207,13 +212,13 @@ impl Local {
 
 impl Up {
     fn options(self) -> anyhow::Result<UpOptions> {
-        let Self { nodes, gpus, simulated_nodes, bare, network, kubeconfig, existing } = self;
+        let Self { nodes, gpus, simulated_nodes, bare, no_service, network, kubeconfig, existing } = self;
         let external_kubeconfig = match (kubeconfig, existing) {
             (Some(path), _) => Some(path),
             (None, false) => None,
             (None, true) => Some(kubeconfig_from_environment()?),
         };
-        Ok(UpOptions { nodes, gpus, simulated_nodes, bare, network, external_kubeconfig })
+        Ok(UpOptions { nodes, gpus, simulated_nodes, bare, no_service, network, external_kubeconfig })
     }
 }
 

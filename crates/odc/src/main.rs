@@ -31,6 +31,14 @@ enum Role {
     Local(local::Local),
     /// Run the operator: servers, users, teams, flavors and the queue
     Operator(Box<odc_operator::Options>),
+    /// Run the HTTP API
+    Api(Box<odc_service::api::Options>),
+    /// Run the worker: execute accepted requests and copy the custom resources to the database
+    Worker(Box<odc_service::worker::Options>),
+    /// Create or upgrade the schema of the database
+    Migrate(Box<odc_service::migrate::Options>),
+    /// Create API keys with access to the database
+    Key(Box<odc_service::key::Options>),
     /// Replay a trace of requests through the scheduler in virtual time
     Sim(sim::Sim),
     /// Generate the files that are derived from the source and checked in
@@ -46,6 +54,10 @@ fn main() -> ExitCode {
             match cli.role {
                 Role::Local(local) => local.run().await,
                 Role::Operator(options) => operator(*options).await,
+                Role::Api(options) => api(*options).await,
+                Role::Worker(options) => worker(*options).await,
+                Role::Migrate(options) => migrate(*options).await,
+                Role::Key(options) => key(*options).await,
                 Role::Sim(sim) => sim.run(),
                 Role::Generate(generate) => generate.run(),
             }
@@ -67,16 +79,49 @@ fn main() -> ExitCode {
 fn runtime(role: &Role) -> std::io::Result<tokio::runtime::Runtime> {
     let mut builder = match role {
         Role::Operator(_) => tokio::runtime::Builder::new_current_thread(),
-        Role::Local(_) | Role::Sim(_) | Role::Generate(_) => tokio::runtime::Builder::new_multi_thread(),
+        Role::Local(_)
+        | Role::Sim(_)
+        | Role::Generate(_)
+        | Role::Api(_)
+        | Role::Worker(_)
+        | Role::Migrate(_)
+        | Role::Key(_) => tokio::runtime::Builder::new_multi_thread(),
     };
     builder.enable_all().build()
 }
 
 async fn operator(options: odc_operator::Options) -> anyhow::Result<()> {
+    log_to_stderr();
+    odc_operator::run(options.into_config()?).await
+}
+
+async fn api(options: odc_service::api::Options) -> anyhow::Result<()> {
+    log_to_stderr();
+    odc_service::api::run(options).await
+}
+
+async fn worker(options: odc_service::worker::Options) -> anyhow::Result<()> {
+    log_to_stderr();
+    odc_service::worker::run(options).await
+}
+
+async fn migrate(options: odc_service::migrate::Options) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    log_to_stderr();
+    let text = odc_service::migrate::run(options).await?;
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+async fn key(options: odc_service::key::Options) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let text = odc_service::key::run(options).await?;
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ODC_LOG");
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(std::io::stderr).init();
-    odc_operator::run(options.into_config()?).await
 }
 
 /// Reports whether the reader of stdout has closed the pipe, which is not a failure.

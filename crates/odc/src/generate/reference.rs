@@ -16,8 +16,10 @@ pub(super) const DIRECTORY: &str = "docs/reference";
 pub(super) fn pages(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let mut pages = crds::pages()?;
     pages.push(("conditions.md".into(), conditions::page()));
-    pages.push(("operator-settings.md".into(), settings::page()));
-    pages.push(("metrics.md".into(), metrics::page()));
+    pages.push(("operator-settings.md".into(), settings::operator_page()));
+    pages.push(("service-settings.md".into(), settings::service_page()));
+    pages.push(("metrics.md".into(), metrics::page()?));
+    pages.push(("api.md".into(), odc_service::api::reference_page()));
     pages.push(("scheduling-examples.md".into(), examples::page(root)?));
     Ok(pages)
 }

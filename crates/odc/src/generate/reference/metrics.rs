@@ -5,6 +5,7 @@ use super::markdown::{code, sentence, start, table};
 /// The labels of each metric that has some. Their values are documented in `crates/operator/src/metrics.rs`.
 const LABELS: &[(&str, &[&str])] = &[
     ("odc_agent_requests_total", &["request", "result"]),
+    ("odc_build_info", &["version"]),
     ("odc_controller_reconcile_errors_total", &["controller", "class"]),
     ("odc_controller_reconcile_total", &["controller"]),
     ("odc_delayed_starts_total", &["cause"]),
@@ -23,12 +24,20 @@ const VALUES: &str = "
 | `cause` | the reasons of a delayed start; see [Scheduling](../concepts/scheduling.md) |
 ";
 
-pub(super) fn page() -> String {
+const WORKER: &str = "
+## Worker
+
+`odc worker` serves these metrics on `/metrics` of `ODC_METRICS_ADDRESS`, `odc api` those of the process
+(`odc_build_info`, `odc_process_start_time_seconds`).
+";
+
+pub(super) fn page() -> anyhow::Result<String> {
     let introduction = "The operator serves these metrics in the OpenMetrics text format on `/metrics` of \
         `ODC_METRICS_ADDRESS`. A histogram has the usual `_bucket`, `_sum` and `_count` series; durations are in seconds. \
         A metric with labels appears with its first sample.\n\n[Monitoring](../admin/monitoring.md) describes what to \
         alert on.";
-    let mut page = start("Metrics", "crates/operator/src/metrics.rs", introduction);
+    let mut page =
+        start("Metrics", "crates/operator/src/metrics.rs and crates/service/src/worker/metrics.rs", introduction);
     let mut metrics = odc_operator::metric_descriptions();
     metrics.sort_by(|one, other| one.name.cmp(&other.name));
     let rows = metrics
@@ -36,7 +45,13 @@ pub(super) fn page() -> String {
         .map(|metric| vec![code(&metric.name), metric.kind.into(), labels(&metric.name), sentence(metric.help)]);
     table(&mut page, &["metric", "type", "labels", "meaning"], rows);
     page.push_str(VALUES);
-    page
+    page.push_str(WORKER);
+    let rows = odc_service::worker::metric_descriptions()?.into_iter().map(|[name, kind, labels, help]| {
+        let labels: Vec<String> = labels.split_whitespace().map(code).collect();
+        vec![code(&name), kind, labels.join(", "), sentence(&help)]
+    });
+    table(&mut page, &["metric", "type", "labels", "meaning"], rows);
+    Ok(page)
 }
 
 fn labels(metric: &str) -> String {
