@@ -1,19 +1,25 @@
 //! The API that commands use. The selected context decides which backend implements it.
 //!
-//! All methods fail with an [`Error`](crate::error::Error) that has a hint. Writes are not retried.
+//! All methods fail with an [`Error`](crate::error::Error) that has a hint. The backend `kube` does not retry writes; the
+//! backend `api` does, because a repeated request has no further effect.
 
+pub mod api;
 pub mod kube;
+mod status;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use ::kube::Resource as _;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use odc_api::queue::{Availability, DryRunSpec, DryRunStatus, Queue, QueueEntry, WhatIfSpec, WhatIfStatus};
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, Disk, DiskOperation, DiskOperationSpec};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, DiskOperationSpec, Team};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::config::ContextSelection;
 use crate::error::{Kind, Result};
 use crate::model::disk::DiskSummary;
 use crate::model::server::ServerSummary;
@@ -21,8 +27,11 @@ use crate::model::server::ServerSummary;
 /// The cluster and namespace a command acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// The name of the context, or why there is none.
     pub context: String,
-    /// The address of the API server.
+    /// Whether `--context` selects the context.
+    pub is_named: bool,
+    /// The address of the API server, or of the HTTP API.
     pub address: String,
     pub namespace: String,
     /// The user who owns the namespace, derived from its name.
@@ -110,6 +119,36 @@ pub enum ObjectKind {
     Flavor,
 }
 
+impl ObjectKind {
+    /// Returns the kind in the API.
+    pub fn kind(self) -> String {
+        match self {
+            Self::User => DevServerUser::kind(&()),
+            Self::Team => Team::kind(&()),
+            Self::Flavor => DevServerFlavor::kind(&()),
+        }
+        .into_owned()
+    }
+
+    /// Returns the word at the start of a message.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::User => "User",
+            Self::Team => "Team",
+            Self::Flavor => "Flavor",
+        }
+    }
+
+    /// Returns the word inside a message.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Team => "team",
+            Self::Flavor => "flavor",
+        }
+    }
+}
+
 /// Credentials of a user.
 #[derive(Clone, Debug)]
 pub struct UserKubeconfig {
@@ -123,6 +162,14 @@ pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 pub type LogStream = std::pin::Pin<Box<dyn futures_util::io::AsyncBufRead + Send>>;
+
+/// Creates the client of a context.
+pub async fn connect(selection: &ContextSelection) -> Result<Arc<dyn Client>> {
+    Ok(match &selection.api {
+        Some(endpoint) => Arc::new(api::ApiClient::connect(endpoint, selection).await?),
+        None => Arc::new(kube::KubeClient::connect(selection).await?),
+    })
+}
 
 /// A cluster.
 pub trait Client: Servers + Disks + Flavors + QueueApi + Events + Pods + Admin {
@@ -163,10 +210,10 @@ pub trait Disks: Send + Sync {
     async fn create_disk(&self, disk: &Disk, dry_run: bool) -> Result<DiskSummary>;
     /// Applies a merge patch.
     async fn patch_disk(&self, name: &str, patch: Value, dry_run: bool) -> Result<DiskSummary>;
-    /// Deletes the object with this UID. Succeeds if it no longer exists.
-    async fn delete_disk(&self, name: &str, uid: &str) -> Result<()>;
-    /// Returns the compressed listing of a restore point, if one is stored.
-    async fn listing(&self, point: &str) -> Result<Option<Vec<u8>>>;
+    /// Confirms that the disk with this UID is deleted with its data, and deletes it.
+    async fn purge_disk(&self, name: &str, uid: &str) -> Result<()>;
+    /// Returns the compressed listing of a restore point of a disk, if one is stored.
+    async fn listing(&self, disk: &str, point: &str) -> Result<Option<Vec<u8>>>;
     /// Creates an operation with a generated name.
     async fn create_operation(&self, spec: &DiskOperationSpec) -> Result<DiskOperation>;
     /// Deletes the operation with this UID, which ends it. Succeeds if it no longer exists.

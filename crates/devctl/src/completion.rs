@@ -3,6 +3,7 @@
 //! Errors and timeouts yield no candidates: completion must be fast and must not print.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::kube::ResourceExt as _;
@@ -11,15 +12,14 @@ use clap_complete::engine::{PathCompleter, ValueCompleter as _};
 use futures_util::StreamExt as _;
 
 use crate::cli::Global;
-use crate::client::kube::{self, KubeClient};
-use crate::client::{Disks as _, Flavors as _, Pods as _, Scope, Servers as _};
+use crate::client::{self, Client, Scope, kube};
 use crate::config::{KEYS, Settings};
 use crate::model;
 
 const TIMEOUT: Duration = Duration::from_millis(1500);
 
 pub fn server(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let names = with_timeout(async |client: KubeClient| {
+    let names = with_timeout(async |client: Arc<dyn Client>| {
         let mut pages = client.list(Scope::Own);
         let mut names = Vec::new();
         while let Some(page) = pages.next().await {
@@ -32,7 +32,7 @@ pub fn server(typed: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 pub fn flavor(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let names = with_timeout(async |client: KubeClient| {
+    let names = with_timeout(async |client: Arc<dyn Client>| {
         let flavors = client.flavors().await.ok()?;
         let named = flavors.into_iter().filter_map(|flavor| {
             let free = flavor.status.and_then(|status| status.free).unwrap_or(0);
@@ -44,11 +44,11 @@ pub fn flavor(typed: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 pub fn claim(typed: &OsStr) -> Vec<CompletionCandidate> {
-    candidates(typed, with_timeout(async |client: KubeClient| client.claims().await.ok()))
+    candidates(typed, with_timeout(async |client: Arc<dyn Client>| client.claims().await.ok()))
 }
 
 pub fn disk(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let names = with_timeout(async |client: KubeClient| {
+    let names = with_timeout(async |client: Arc<dyn Client>| {
         let disks = client.disks().await.ok()?;
         let named = disks.iter().map(|disk| (disk.name_any(), disk.spec.size.to_string()));
         Some(named.collect())
@@ -67,7 +67,7 @@ pub fn listed_point(typed: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn points(typed: &OsStr, is_selected: fn(&&model::disk::Point) -> bool) -> Vec<CompletionCandidate> {
-    let names = with_timeout(async |client: KubeClient| {
+    let names = with_timeout(async |client: Arc<dyn Client>| {
         let words: Vec<String> = std::env::args().collect();
         let disks = client.disks().await.ok()?;
         let named = disks.iter().filter(|disk| {
@@ -120,14 +120,14 @@ fn candidates(typed: &OsStr, names: Vec<(String, String)>) -> Vec<CompletionCand
         .collect()
 }
 
-fn with_timeout(request: impl AsyncFnOnce(KubeClient) -> Option<Vec<(String, String)>>) -> Vec<(String, String)> {
+fn with_timeout(request: impl AsyncFnOnce(Arc<dyn Client>) -> Option<Vec<(String, String)>>) -> Vec<(String, String)> {
     let names = || {
         let global = typed_globals();
         let selection = Settings::read(&global, true).ok()?.select_context(&global);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         runtime.block_on(async {
-            let names = async { request(KubeClient::connect(&selection).await.ok()?).await };
+            let names = async { request(client::connect(&selection).await.ok()?).await };
             tokio::time::timeout(TIMEOUT, names).await.ok().flatten()
         })
     };

@@ -3,13 +3,15 @@
 //!
 //! Clap handles flags and most variables; this module reads the two files and selects the context.
 
+mod api;
 mod file;
 mod key;
 mod project;
 
 use std::path::{Path, PathBuf};
 
-pub use file::{Backend, ContextEntry, CreateDefaults, File, Ssh};
+pub use api::{ApiEndpoint, ApiKey, ApiVariables};
+pub use file::{ApiEntry, Backend, ContextEntry, CreateDefaults, File, Ssh};
 pub use key::{KEYS, Key, get, set, unset};
 pub use project::{Project, ProjectSearch};
 
@@ -28,6 +30,8 @@ pub struct Settings {
     pub ignored_projects: Vec<PathBuf>,
     /// The variables that set defaults of `create`, unparsed.
     variables: Vec<(&'static Key, String)>,
+    /// The variables of the HTTP API.
+    pub api: ApiVariables,
 }
 
 /// The cluster, user and namespace of a context.
@@ -38,6 +42,8 @@ pub struct ContextSelection {
     pub kubeconfig: Option<PathBuf>,
     pub kube_context: Option<String>,
     pub namespace: Option<String>,
+    /// The HTTP API, if the context uses it. The kubeconfig then only serves what needs connections to pods.
+    pub api: Option<ApiEndpoint>,
 }
 
 impl Settings {
@@ -53,7 +59,7 @@ impl Settings {
             (!value.is_empty()).then_some((key, value))
         };
         let variables = KEYS.iter().filter_map(variable).collect();
-        Ok(Self { path, file, project, ignored_projects: ignored, variables })
+        Ok(Self { path, file, project, ignored_projects: ignored, variables, api: ApiVariables::read() })
     }
 
     /// Returns the defaults of `create`: from variables, then the project file, then the config file.
@@ -87,8 +93,20 @@ impl Settings {
         Some((project.file.context.as_deref()?, project.path.as_path()))
     }
 
-    /// Selects the context. A name that the config file does not define is a context of the kubeconfig.
+    /// Selects the context. A name that the config file does not define is a context of the kubeconfig. `DEVCTL_API_URL`
+    /// overrides every context but that of the flag.
     pub fn select_context(&self, global: &Global) -> ContextSelection {
+        if global.context == self.api.context
+            && let Some(api) = self.api.endpoint()
+        {
+            return ContextSelection {
+                name: None,
+                kubeconfig: global.kubeconfig.clone(),
+                kube_context: None,
+                namespace: global.namespace.clone(),
+                api: Some(api),
+            };
+        }
         let project_context = || self.project.as_ref().and_then(|project| project.file.context.clone());
         let name = global.context.clone().or_else(project_context).or_else(|| self.file.context.clone());
         let entry = name.as_ref().and_then(|name| self.file.contexts.get(name));
@@ -104,6 +122,7 @@ impl Settings {
                 .or_else(|| entry.and_then(|entry| entry.kubeconfig.as_deref().map(expand_home))),
             kube_context,
             namespace: global.namespace.clone().or_else(|| entry.and_then(|entry| entry.namespace.clone())),
+            api: entry.filter(|entry| entry.backend == Backend::Api).map(|entry| self.api.complete(&entry.api)),
             name,
         }
     }
@@ -185,6 +204,23 @@ mod tests {
         settings.variables = vec![(key("create.lifetime"), "soon".into())];
         let error = settings.create().unwrap_err();
         assert!(error.message.starts_with("DEVCTL_LIFETIME: "), "{error}");
+    }
+
+    #[test]
+    fn variables_of_the_api_override_every_context_but_that_of_the_flag() {
+        let variables = ApiVariables {
+            url: Some("https://odc.example.org".into()),
+            key: Some(ApiKey::Text("odc_x".into())),
+            ca: None,
+            context: Some("elsewhere".into()),
+        };
+        let settings = Settings { api: variables, ..settings() };
+        let global = Global { context: Some("elsewhere".into()), ..Global::default() };
+        let selection = settings.select_context(&global);
+        assert_eq!((selection.name, selection.api.map(|api| api.url)), (None, Some("https://odc.example.org".into())));
+        let global = Global { context: Some("work".into()), ..Global::default() };
+        let selection = settings.select_context(&global);
+        assert_eq!((selection.name.as_deref(), selection.api), (Some("work"), None));
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::cli::{Command, Global};
-use crate::client::kube::KubeClient;
-use crate::client::{Client, Target};
+use crate::client::{self, Client, Target};
 use crate::config::{ContextSelection, Settings};
 use crate::error::Result;
 use crate::output::Output;
@@ -45,20 +44,20 @@ impl LocalContext {
         self.settings.select_context(&self.global)
     }
 
-    /// Creates the client. Sends no request yet.
+    /// Creates the client.
     pub async fn connect(self) -> Result<ClusterContext> {
         let selection = self.context_selection();
         if let Some((context, path)) = self.settings.project_context(&self.global) {
             self.ui.info(format!("Using context {context} from {}", path.display()));
         }
-        let client = KubeClient::connect(&selection).await?;
+        let client = client::connect(&selection).await?;
         self.ui.trace_step("reading settings");
         self.ui.verbose(|| {
             let target = client.target();
             format!("context {}, {}, namespace {}", target.context, target.address, target.namespace)
         });
         let Self { global, settings, out, ui } = self;
-        Ok(ClusterContext { global, settings, client: Arc::new(client), out, ui })
+        Ok(ClusterContext { global, settings, client, out, ui })
     }
 }
 

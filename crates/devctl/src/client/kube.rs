@@ -21,7 +21,7 @@ use crate::config::ContextSelection;
 use crate::error::{Error, Result, format_chain};
 
 /// The context name inside a pod, where there is no kubeconfig.
-pub const IN_CLUSTER: &str = "in-cluster";
+const IN_CLUSTER: &str = "in-cluster";
 
 /// The user agent and the field manager of changes to single fields.
 const FIELD_MANAGER: &str = "devctl";
@@ -58,6 +58,7 @@ impl KubeClient {
         let namespace = selection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let owner = odc_api::namespace::owner(&namespace).map(String::from);
         let target = Target {
+            is_named: selection.name.is_some() || context.is_some(),
             context: selection.name.clone().or_else(|| context.clone()).unwrap_or_else(|| IN_CLUSTER.to_owned()),
             address: config.cluster_url.to_string(),
             namespace,

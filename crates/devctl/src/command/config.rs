@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::config_ssh::{self, ConfigSshArgs};
 use crate::cli::Format;
-use crate::client::kube;
-use crate::config::{ContextEntry, File, KEYS, get, set, unset};
+use crate::client::{api, kube};
+use crate::config::{ApiEntry, Backend, ContextEntry, File, KEYS, get, set, unset};
 use crate::context::LocalContext;
 use crate::error::{Error, Result};
 use crate::output::{Column, Table};
@@ -51,19 +51,7 @@ pub enum ConfigCommand {
     },
     /// Create or change a context. --kubeconfig and --namespace set its kubeconfig and namespace
     #[command(alias = "set-cluster")]
-    SetContext {
-        /// Name of the context
-        name: String,
-        /// Context of the kubeconfig [default: its current context]
-        #[arg(long, value_name = "NAME")]
-        kube_context: Option<String>,
-        /// Old name of --kubeconfig
-        #[arg(long, value_name = "PATH", hide = true)]
-        from: Option<PathBuf>,
-        /// Old name of --namespace
-        #[arg(long = "in", value_name = "NAMESPACE", hide = true)]
-        in_namespace: Option<String>,
-    },
+    SetContext(SetContextArgs),
     /// Delete a context
     DeleteContext {
         /// Name of the context
@@ -75,6 +63,33 @@ pub enum ConfigCommand {
     /// Enable or disable the OpenSSH configuration; see `devctl config-ssh`
     #[command(hide = true)]
     SshInclude { switch: Switch },
+}
+
+#[derive(Args, Debug)]
+pub struct SetContextArgs {
+    /// Name of the context
+    name: String,
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    kube_context: Option<String>,
+    /// URL of the HTTP API, such as https://odc.example.org. The context then uses it instead of the Kubernetes API
+    #[arg(long, value_name = "URL")]
+    api_url: Option<String>,
+    /// CA certificate of the HTTP API [default: the public CAs]
+    #[arg(long, value_name = "FILE")]
+    api_ca: Option<PathBuf>,
+    /// File with the API key; no other user may access it
+    #[arg(long, value_name = "FILE", conflicts_with = "api_key_command")]
+    api_key_file: Option<PathBuf>,
+    /// Shell command that prints the API key, such as that of a password manager
+    #[arg(long, value_name = "COMMAND")]
+    api_key_command: Option<String>,
+    /// Old name of --kubeconfig
+    #[arg(long, value_name = "PATH", hide = true)]
+    from: Option<PathBuf>,
+    /// Old name of --namespace
+    #[arg(long = "in", value_name = "NAMESPACE", hide = true)]
+    in_namespace: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -90,22 +105,7 @@ pub async fn run(ctx: LocalContext, args: ConfigArgs) -> Result<()> {
         ConfigCommand::Unset { key } => update(&ctx, |file| unset(file, &key)),
         ConfigCommand::Contexts => contexts(&ctx),
         ConfigCommand::Use { context } => use_context(&ctx, &context),
-        ConfigCommand::SetContext { name, kube_context, from, in_namespace } => {
-            let kubeconfig = ctx.global.kubeconfig.clone().or(from);
-            let kubeconfig = kubeconfig.map(|path| std::path::absolute(&path).unwrap_or(path));
-            let namespace = ctx.global.namespace.clone().or(in_namespace);
-            update(&ctx, |file| {
-                let mut file = file.clone();
-                let entry = file.contexts.entry(name.clone()).or_default();
-                *entry = ContextEntry {
-                    backend: entry.backend,
-                    kubeconfig: kubeconfig.clone().or_else(|| entry.kubeconfig.take()),
-                    kube_context: kube_context.clone().or_else(|| entry.kube_context.take()),
-                    namespace: namespace.clone().or_else(|| entry.namespace.take()),
-                };
-                Ok(file)
-            })
-        }
+        ConfigCommand::SetContext(args) => set_context(&ctx, args),
         ConfigCommand::DeleteContext { name } => update(&ctx, |file| {
             let mut file = file.clone();
             if file.contexts.remove(&name).is_none() {
@@ -126,6 +126,44 @@ fn update(ctx: &LocalContext, update: impl FnOnce(&File) -> Result<File>) -> Res
     update(&ctx.settings.file)?.write(&ctx.settings.path)?;
     ctx.ui.info(format!("Updated {}", ctx.settings.path.display()));
     Ok(())
+}
+
+fn set_context(ctx: &LocalContext, args: SetContextArgs) -> Result<()> {
+    let SetContextArgs { name, kube_context, api_url, api_ca, api_key_file, api_key_command, from, in_namespace } =
+        args;
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+    if let Some(url) = &api_url {
+        api::check_url(url)?;
+    }
+    update(ctx, |file| {
+        let mut file = file.clone();
+        let mut entry = file.contexts.remove(&name).unwrap_or_default();
+        if api_url.is_some() {
+            entry.backend = Backend::Api;
+        }
+        // One source of the key replaces the other.
+        if api_key_file.is_some() || api_key_command.is_some() {
+            (entry.api.key_file, entry.api.key_command) = (None, None);
+        }
+        let entry = ContextEntry {
+            backend: entry.backend,
+            kubeconfig: ctx.global.kubeconfig.clone().or(from).map(absolute).or(entry.kubeconfig),
+            kube_context: kube_context.or(entry.kube_context),
+            namespace: ctx.global.namespace.clone().or(in_namespace).or(entry.namespace),
+            api: ApiEntry {
+                url: api_url.or(entry.api.url),
+                ca: api_ca.map(absolute).or(entry.api.ca),
+                key_file: api_key_file.map(absolute).or(entry.api.key_file),
+                key_command: api_key_command.or(entry.api.key_command),
+            },
+        };
+        if entry.api != ApiEntry::default() && entry.api.url.is_none() {
+            return Err(Error::usage(format!("context {name} has no URL of the HTTP API"))
+                .with_hint("give it with `--api-url https://odc.example.org`"));
+        }
+        file.contexts.insert(name, entry);
+        Ok(file)
+    })
 }
 
 fn unknown_context<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Error {
@@ -186,7 +224,7 @@ fn settings_table(rows: &[SettingJson]) -> Table {
 struct ContextJson {
     name: String,
     current: bool,
-    /// Where it is defined: `devctl` or `kubeconfig`.
+    /// Where it is defined: `devctl`, `kubeconfig` or `environment`.
     source: &'static str,
     backend: &'static str,
     namespace: Option<String>,
@@ -194,31 +232,39 @@ struct ContextJson {
 
 fn contexts(ctx: &LocalContext) -> Result<()> {
     let (kube_contexts, kube_current) = kube::contexts(ctx.global.kubeconfig.as_deref())?;
-    let current = ctx.context_selection().name.or(kube_current);
+    let selection = ctx.context_selection();
+    let variables = (selection.name.is_none() && selection.api.is_some()).then(|| ContextJson {
+        name: api::VARIABLES.to_owned(),
+        current: true,
+        source: "environment",
+        backend: Backend::Api.as_str(),
+        namespace: selection.namespace.clone(),
+    });
+    let current = selection.name.or(kube_current.filter(|_| variables.is_none()));
     let file = &ctx.settings.file;
     let own = file.contexts.iter().map(|(name, entry)| ContextJson {
         name: name.clone(),
         current: false,
         source: "devctl",
-        backend: "kube",
+        backend: entry.backend.as_str(),
         namespace: entry.namespace.clone(),
     });
     let others = kube_contexts.into_iter().filter(|name| !file.contexts.contains_key(name)).map(|name| ContextJson {
         name,
         current: false,
         source: "kubeconfig",
-        backend: "kube",
+        backend: Backend::Kube.as_str(),
         namespace: None,
     });
-    let rows: Vec<ContextJson> = own
-        .chain(others)
-        .map(|context| ContextJson { current: current.as_ref() == Some(&context.name), ..context })
-        .collect();
+    let rows = own.chain(others);
+    let rows = rows.map(|context| ContextJson { current: current.as_ref() == Some(&context.name), ..context });
+    let rows: Vec<ContextJson> = rows.chain(variables).collect();
     ctx.out.show(&rows, || rows.iter().map(|row| row.name.clone()).collect(), || contexts_table(&rows))?;
     if rows.is_empty() && ctx.out.format == Format::Table {
         ctx.ui.info(
             "No contexts found. Save a kubeconfig as ~/.kube/config, or run \
-             `devctl config set-context NAME --kubeconfig FILE`.",
+             `devctl config set-context NAME --kubeconfig FILE` or \
+             `devctl config set-context NAME --api-url URL --api-key-file FILE`.",
         );
     }
     Ok(())

@@ -49,6 +49,7 @@ pub async fn run(ctx: LocalContext, args: ConfigSshArgs) -> Result<()> {
     }
     openssh::check().await?;
     let ctx = ctx.connect().await?;
+    check_context(&ctx)?;
     let options = SshOptions { paths: paths.clone(), ..default_options(&ctx)? };
     if let Some(name) = &args.print {
         return print(&ctx, &options, name).await;
@@ -60,6 +61,17 @@ pub async fn run(ctx: LocalContext, args: ConfigSshArgs) -> Result<()> {
         save_answer(&ctx.settings, true)?;
     }
     Ok(())
+}
+
+/// Fails if variables select the HTTP API: programs that run ssh later do not have them.
+fn check_context(ctx: &ClusterContext) -> Result<()> {
+    if ctx.settings.select_context(&ctx.global).api.is_none() || ctx.target().is_named {
+        return Ok(());
+    }
+    Err(Error::usage("DEVCTL_API_URL is not part of a context, which ssh needs").with_hint(
+        "create a context with `devctl config set-context NAME --api-url URL --api-key-file FILE`, then select it with \
+         `--context NAME`",
+    ))
 }
 
 fn installed(file: &str) -> String {
@@ -74,7 +86,12 @@ fn default_options(ctx: &ClusterContext) -> Result<SshOptions> {
 pub async fn offer(ctx: &ClusterContext) -> Result<()> {
     let paths = ssh_paths()?;
     let answered = ctx.settings.file.ssh.include.is_some() || paths.config().exists();
-    if answered || ctx.ui.yes() || !ctx.ui.is_interactive() || openssh::check().await.is_err() {
+    if answered
+        || check_context(ctx).is_err()
+        || ctx.ui.yes()
+        || !ctx.ui.is_interactive()
+        || openssh::check().await.is_err()
+    {
         return Ok(());
     }
     let confirm = Confirm {

@@ -40,16 +40,46 @@ pub struct ContextEntry {
     pub kube_context: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// The HTTP API, for the backend `api`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub api: ApiEntry,
 }
 
-/// How a context reaches its cluster. The file names the backend although there is only one, so that files written today
-/// stay valid when another is added.
+/// How a context reaches its cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
     /// The Kubernetes API.
     #[default]
     Kube,
+    /// The HTTP API of ODC.
+    Api,
+}
+
+impl Backend {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kube => "kube",
+            Self::Api => "api",
+        }
+    }
+}
+
+/// The HTTP API of a context. It has the place of the key, not the key itself, so that the file can be shared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApiEntry {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The CA certificate, if no public CA has signed the certificate of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// The file with the API key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+    /// The shell command that prints the API key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_command: Option<String>,
 }
 
 /// The defaults of `create`.
@@ -179,6 +209,15 @@ mod tests {
         assert_eq!(File::parse(&file.text().unwrap()).unwrap(), file);
         assert_eq!(file.create.lifetime, Some(Duration::hours(2)));
         assert_eq!(File::parse("# nothing\n").unwrap(), File::default());
+    }
+
+    #[test]
+    fn context_of_the_api_round_trips() {
+        let text = "contexts:\n  work:\n    backend: api\n    api:\n      url: https://odc.example.org\n      keyFile: ~/.odc.key\n";
+        let file = File::parse(text).unwrap();
+        assert_eq!(File::parse(&file.text().unwrap()).unwrap(), file);
+        let entry = &file.contexts["work"];
+        assert_eq!((entry.backend, entry.api.url.as_deref()), (Backend::Api, Some("https://odc.example.org")));
     }
 
     #[test]

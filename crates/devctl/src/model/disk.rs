@@ -9,7 +9,7 @@ use odc_api::quantity::Quantity;
 use odc_api::v1alpha1::{Disk, DiskAction, DiskPhase, DiskRetention, DiskSchedule, DiskSource, DiskSpec, Phase};
 
 pub use listing::{Entry, Listing};
-pub use summary::{DiskSummary, Holder, Point, Source};
+pub use summary::{DiskSummary, Holder, Point, Source, Spec, Status};
 
 use crate::error::{Error, Result};
 use crate::model::server::{Condition, ServerSummary};
@@ -58,11 +58,17 @@ pub fn not_found(typed: &str, nearest: Option<&str>) -> Error {
 
 /// Parses the name of a disk that is to be created.
 pub fn parse_new_name(typed: &str) -> Result<DiskName> {
-    if typed == NO_DISK {
+    check_not_reserved(typed)?;
+    parse_name(typed)
+}
+
+/// Rejects a name or display name that `--disk` cannot select.
+pub fn check_not_reserved(name: &str) -> Result<()> {
+    if name == NO_DISK {
         let message = format!("the disk name {NO_DISK} is reserved: `--disk {NO_DISK}` is an ephemeral home");
         return Err(Error::usage(message).with_hint("choose another name"));
     }
-    parse_name(typed)
+    Ok(())
 }
 
 pub fn parse_name(typed: &str) -> Result<DiskName> {

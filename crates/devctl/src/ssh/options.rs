@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::Global;
 use crate::client::Target;
-use crate::client::kube::IN_CLUSTER;
 use crate::config::{ContextSelection, Settings, expand_home};
 use crate::error::{Error, Result};
 use crate::shell;
@@ -135,7 +134,7 @@ fn arguments(
     if let Some(path) = selection.kubeconfig.as_ref().or(single.as_ref()) {
         push("--kubeconfig", &to_text(&absolute(path)?)?);
     }
-    if target.context != IN_CLUSTER {
+    if target.is_named {
         push("--context", &target.context);
     }
     push("--namespace", &target.namespace);
@@ -181,6 +180,7 @@ mod tests {
     fn target(context: &str) -> Target {
         Target {
             context: context.to_owned(),
+            is_named: context != "in-cluster",
             address: "https://api".to_owned(),
             namespace: "dev-ada".to_owned(),
             owner: Some("ada".to_owned()),

@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
+use ::kube::ResourceExt as _;
 use ::kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use ::kube::core::Status;
-use ::kube::core::response::StatusCause;
-use ::kube::{Resource as _, ResourceExt as _};
 use async_trait::async_trait;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use odc_api::v1alpha1::{DevServerFlavor, DevServerUser, Team};
 use serde_json::{Value, json};
 
-use super::error::with_object;
 use super::{APPLY_FIELD_MANAGER, FIELD_MANAGER, KubeClient};
+use crate::client::status::{field_conflict, with_object};
 use crate::client::{Admin, ObjectKind, UserKubeconfig};
 use crate::error::{Error, Kind, Result};
 
@@ -26,34 +24,6 @@ impl ObjectKind {
             Self::User => ApiResource::erase::<DevServerUser>(&()),
             Self::Team => ApiResource::erase::<Team>(&()),
             Self::Flavor => ApiResource::erase::<DevServerFlavor>(&()),
-        }
-    }
-
-    /// Returns the kind in the API.
-    pub fn kind(self) -> String {
-        match self {
-            Self::User => DevServerUser::kind(&()),
-            Self::Team => Team::kind(&()),
-            Self::Flavor => DevServerFlavor::kind(&()),
-        }
-        .into_owned()
-    }
-
-    /// Returns the word at the start of a message.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::User => "User",
-            Self::Team => "Team",
-            Self::Flavor => "Flavor",
-        }
-    }
-
-    /// Returns the word inside a message.
-    pub const fn noun(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Team => "team",
-            Self::Flavor => "flavor",
         }
     }
 }
@@ -159,20 +129,6 @@ impl KubeClient {
         object.managed_fields_mut().clear();
         serde_json::to_value(object).map_err(|error| self.error(::kube::Error::SerdeError(error)))
     }
-}
-
-/// Converts a server-side apply conflict. Each cause has the form `conflict with "kubectl" using odc.dev/v1alpha1`, with
-/// a field such as `.spec.limits.total`.
-fn field_conflict(kind: ObjectKind, name: &str, status: &Status) -> Error {
-    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-    let field = |cause: &StatusCause| {
-        let manager = cause.message.split('"').nth(1).unwrap_or("another field manager");
-        format!("{} is owned by {manager}", cause.field.trim_matches('.'))
-    };
-    let fields: Vec<String> = causes.iter().map(field).collect();
-    let fields = if fields.is_empty() { status.message.clone() } else { fields.join(", ") };
-    Error::conflict(format!("{} {name} has fields owned by other field managers: {fields}", kind.noun()))
-        .with_hint("remove these fields from the manifest, or pass `--force` to take ownership")
 }
 
 /// Replaces paths of CA files, which do not exist on the machine of the user, by their content.

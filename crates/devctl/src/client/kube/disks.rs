@@ -9,13 +9,14 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ConfigMap;
+use odc_api::annotation::CONFIRM_DELETE;
 use odc_api::v1alpha1::{Disk, DiskOperation, DiskOperationSpec, LISTING_KEY};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::error::{is_uncounted, with_object};
 use super::{FIELD_MANAGER, KubeClient};
+use crate::client::status::{is_uncounted, with_object};
 use crate::client::{Disks, WatchEvent};
 use crate::error::{Error, Kind, Result};
 use crate::model::disk::{self, DiskSummary};
@@ -90,11 +91,14 @@ impl Disks for KubeClient {
         })
     }
 
-    async fn delete_disk(&self, name: &str, uid: &str) -> Result<()> {
+    async fn purge_disk(&self, name: &str, uid: &str) -> Result<()> {
+        // The UID is a precondition of the patch.
+        let confirmation = json!({"metadata": {"uid": uid, "annotations": {CONFIRM_DELETE: name}}});
+        self.patch_disk(name, confirmation, false).await?;
         self.delete_own::<DiskSummary>(name, uid, false).await
     }
 
-    async fn listing(&self, point: &str) -> Result<Option<Vec<u8>>> {
+    async fn listing(&self, _: &str, point: &str) -> Result<Option<Vec<u8>>> {
         let stored = self.own_api::<ConfigMap>().get_opt(point).await;
         let stored = stored.map_err(|error| with_object(self.error(error), &format!("listing of {point}")))?;
         Ok(stored.and_then(|stored| stored.binary_data?.remove(LISTING_KEY)).map(|content| content.0))

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::KubeClient;
-use super::error::with_object;
+use crate::client::status::with_object;
 use crate::client::{Connection, LogRequest, LogStream, Pods, SERVER_CONTAINER};
 use crate::error::Result;
 use crate::ssh::tunnel;

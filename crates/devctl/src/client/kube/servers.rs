@@ -16,8 +16,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
-use super::error::{watch_error, with_object};
+use super::error::watch_error;
 use super::{FIELD_MANAGER, KubeClient};
+use crate::client::status::with_object;
 use crate::client::{Flavors, Scope, Servers, WatchEvent};
 use crate::error::{Error, Result};
 use crate::model::server::ServerSummary;

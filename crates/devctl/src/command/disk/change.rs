@@ -25,8 +25,9 @@ pub async fn rename(ctx: &ClusterContext, args: &DiskArg, display_name: &str) ->
     print(ctx, &renamed)
 }
 
-/// A display name must select one disk, because commands accept it.
+/// Checks that a display name selects one disk, because commands accept it.
 pub fn check_display_name(display_name: &str, name: &str, disks: &[DiskSummary]) -> Result<()> {
+    disk::check_not_reserved(display_name)?;
     if display_name.chars().count() > MAX_DISPLAY_NAME_LENGTH {
         return Err(Error::usage(format!("the display name has more than {MAX_DISPLAY_NAME_LENGTH} characters"))
             .with_hint("choose a shorter name"));
@@ -72,5 +73,13 @@ mod tests {
         assert_eq!(check("Work"), Ok(()));
         assert_eq!((check("Results"), check("data")), (Err(Kind::Conflict), Err(Kind::Conflict)));
         assert_eq!(check(&"x".repeat(129)), Err(Kind::Usage));
+    }
+
+    #[test]
+    fn display_name_that_selects_no_disk_is_rejected() {
+        let error = check_display_name(disk::NO_DISK, "home", &[]).unwrap_err();
+        assert_eq!(error.kind, Kind::Usage);
+        assert_eq!(error.message, "the disk name none is reserved: `--disk none` is an ephemeral home");
+        assert_eq!(error.hint.as_deref(), Some("choose another name"));
     }
 }

@@ -2,7 +2,6 @@
 
 use clap::Args;
 use kube::ResourceExt as _;
-use odc_api::annotation::CONFIRM_DELETE;
 use serde_json::json;
 
 use super::{DiskArg, print, resolve};
@@ -49,11 +48,9 @@ async fn purge(ctx: &ClusterContext, disk: &DiskSummary) -> Result<()> {
     let points = disk::points(disk).len();
     let question = format!("Delete disk {name} ({}) with its data and {points} restore points?", disk.spec.size);
     ctx.ui.confirm_name(&question, &format!("delete disk {name} and its data"), &name)?;
-    let confirmation = json!({"metadata": {"annotations": {CONFIRM_DELETE: name}}});
-    let confirmed = ctx.client.patch_disk(&name, confirmation, false).await?;
-    ctx.client.delete_disk(&name, confirmed.metadata.uid.as_deref().unwrap_or_default()).await?;
+    ctx.client.purge_disk(&name, disk.metadata.uid.as_deref().unwrap_or_default()).await?;
     ctx.ui.info(format!("Deleted disk {name}; its data and restore points are being removed"));
-    print(ctx, &confirmed)
+    print(ctx, disk)
 }
 
 pub async fn undelete(ctx: &ClusterContext, args: &DiskArg) -> Result<()> {

@@ -28,7 +28,8 @@ pub async fn run(ctx: &ClusterContext, args: &FilesArgs) -> Result<()> {
     let disk = resolve(ctx, &args.disk).await?;
     let point = select(&disk, args.point.as_deref())?;
     // It may have been replaced by one of a newer point since the disk was read.
-    let compressed = ctx.client.listing(&point.name).await?.ok_or_else(|| without_listing(&disk, Some(point)))?;
+    let compressed =
+        ctx.client.listing(&disk.name_any(), &point.name).await?.ok_or_else(|| without_listing(&disk, Some(point)))?;
     let listing = Listing::parse(&point.name, &compressed)?;
     if !ctx.out.structured() {
         ctx.ui.info(header(point, &listing, clock::now()));
