@@ -11,7 +11,7 @@ mod simulated_nodes;
 
 use std::path::PathBuf;
 
-pub use database::ensure_password;
+pub use database::{DatabaseRole, ensure_passwords};
 pub use kubelet::{GPU_RESOURCE, LOCAL_NODE_LABEL, NODE_LABELS};
 
 use crate::artifact::Executables;
@@ -59,6 +59,11 @@ impl Blueprint {
         })
     }
 
+    /// Reports whether the service layer is installed.
+    pub fn has_service(&self) -> bool {
+        self.settings.mode() == Mode::Full && !self.settings.bare && !self.settings.no_service
+    }
+
     /// Reports whether persistent volumes are installed.
     pub fn has_storage(&self) -> bool {
         self.wants_storage() && self.kernel_supports_storage
@@ -98,6 +103,9 @@ impl Blueprint {
                 if !self.settings.bare {
                     components.push(self.odc());
                 }
+                if self.has_service() {
+                    components.push(self.service());
+                }
                 if self.has_storage() {
                     components.push(self.storage());
                 }
@@ -135,6 +143,11 @@ impl Blueprint {
     /// Installs ODC into the cluster.
     fn odc(&self) -> Component {
         self.job("odc").depends_on("cluster").depends_on("images")
+    }
+
+    /// Installs the service layer into the cluster, into the namespace of ODC.
+    fn service(&self) -> Component {
+        self.job("service").depends_on("odc").depends_on("database")
     }
 
     /// Installs persistent volumes into the cluster, after ODC, whose pods are needed first.

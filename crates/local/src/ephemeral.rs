@@ -11,12 +11,14 @@ use odc_api::duration::format_seconds;
 
 use crate::artifact::Executables;
 use crate::component::Component;
-use crate::components::{Blueprint, ensure_password};
+use crate::components::{Blueprint, ensure_passwords};
 use crate::layout::Layout;
 use crate::network::Network;
 use crate::pki::Pki;
 use crate::settings::{Settings, UpOptions};
 use crate::supervisor::{Lifetime, State, Supervisor};
+
+pub use crate::components::DatabaseRole;
 
 /// Generous, because test machines are busy.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -56,7 +58,7 @@ impl EphemeralControlPlane {
     }
 }
 
-/// PostgreSQL with one empty database.
+/// PostgreSQL with one database, which is empty unless the directory contains an earlier one.
 #[derive(Debug)]
 pub struct EphemeralDatabase {
     blueprint: Blueprint,
@@ -66,13 +68,25 @@ pub struct EphemeralDatabase {
 impl EphemeralDatabase {
     pub async fn start(directory: &Path) -> anyhow::Result<Self> {
         let blueprint = loopback_blueprint(directory)?;
-        ensure_password(&blueprint.layout.database_password())?;
+        ensure_passwords(&blueprint.layout)?;
         let supervisor = start(&blueprint, blueprint.database()).await?;
         Ok(Self { blueprint, supervisor })
     }
 
-    pub fn database_url(&self) -> anyhow::Result<String> {
-        self.blueprint.database_url()
+    pub fn database_url(&self, role: DatabaseRole) -> anyhow::Result<String> {
+        self.blueprint.database_url(role)
+    }
+
+    /// Returns the URL of the administrator of the server, for this database. It uses the socket in the data directory.
+    pub fn administrator_url(&self) -> String {
+        let directory = self.blueprint.layout.postgres();
+        let port = self.blueprint.settings.ports.postgres;
+        format!("postgres:///odc?host={}&port={port}&user=postgres", directory.display())
+    }
+
+    /// Returns the file that contains the process id of the server in its first line.
+    pub fn pid_file(&self) -> PathBuf {
+        self.blueprint.layout.postgres().join("postmaster.pid")
     }
 
     /// Stops PostgreSQL and waits until it has exited.

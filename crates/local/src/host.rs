@@ -257,7 +257,7 @@ done < /proc/self/mountinfo
         let exited = self.cgroups.kill(&cgroup, Signal::KILL, KILL_TIMEOUT).await;
         anyhow::ensure!(exited, "could not kill the processes of the cluster: {:?}", self.cgroups.processes(&cgroup));
         self.cgroups.remove(&cgroup)?;
-        self.wait_pool_released().await?;
+        self.wait_pools_released().await?;
         if link_exists(&self.id.bridge()) {
             run("ip", &["link", "delete", &self.id.bridge()]).await?;
         }
@@ -269,25 +269,12 @@ done < /proc/self/mountinfo
         self.unregister_cluster()
     }
 
-    /// Waits until no loop device uses the pool file. Its mounts are removed with the mount namespaces of the nodes, and the
-    /// kernel detaches the loop device after the last of them.
-    async fn wait_pool_released(&self) -> anyhow::Result<()> {
-        let file = self.layout.pool_file();
+    /// Waits until no loop device uses a pool file. The mounts are removed with the mount namespaces of the nodes, and the
+    /// kernel detaches a loop device after the last of them.
+    async fn wait_pools_released(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + POOL_RELEASE_TIMEOUT;
-        while file.exists() {
-            let path = file.display().to_string();
-            // By inode: the path of the file is another one in the container that attached it.
-            let devices = run("losetup", &["--noheadings", "--output", "NAME", "--associated", &path]).await?;
-            if devices.trim().is_empty() {
-                break;
-            }
-            anyhow::ensure!(
-                Instant::now() < deadline,
-                "the pool of persistent volumes {path} is still mounted from {} after {}\nhint: end the processes that use it, then run the same command again",
-                devices.trim(),
-                format_seconds(POOL_RELEASE_TIMEOUT.as_secs())
-            );
-            tokio::time::sleep(POOL_POLL_INTERVAL).await;
+        for file in pool_files(&self.layout.storage())? {
+            wait_pool_released(&file, deadline).await?;
         }
         Ok(())
     }
@@ -319,6 +306,34 @@ done < /proc/self/mountinfo
             std::fs::remove_file(&saved)?;
         }
         Ok(())
+    }
+}
+
+/// Returns the files of pools. A driver with other arguments, such as a pool per node, has others than the default one.
+fn pool_files(storage: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(storage) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        entries => entries.with_context(|| format!("reading {}", storage.display()))?,
+    };
+    let is_file = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
+    Ok(entries.flatten().filter(is_file).map(|entry| entry.path()).collect())
+}
+
+async fn wait_pool_released(file: &Path, deadline: Instant) -> anyhow::Result<()> {
+    let path = file.display().to_string();
+    loop {
+        // By inode: the path of the file is another one in the container that attached it.
+        let devices = run("losetup", &["--noheadings", "--output", "NAME", "--associated", &path]).await?;
+        if devices.trim().is_empty() {
+            return Ok(());
+        }
+        anyhow::ensure!(
+            Instant::now() < deadline,
+            "the pool of persistent volumes {path} is still mounted from {} after {}\nhint: end the processes that use it, then run the same command again",
+            devices.trim(),
+            format_seconds(POOL_RELEASE_TIMEOUT.as_secs())
+        );
+        tokio::time::sleep(POOL_POLL_INTERVAL).await;
     }
 }
 
@@ -447,6 +462,22 @@ fn mount_points() -> anyhow::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_files_in_the_storage_directory_are_pools() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = directory.path().join("storage");
+        assert!(pool_files(&storage).unwrap().is_empty());
+        std::fs::create_dir_all(storage.join("pool")).unwrap();
+        let mut expected = ["pool.img", "pool-n1.img", "pool-n2.img"].map(|name| storage.join(name));
+        for file in &expected {
+            std::fs::write(file, "").unwrap();
+        }
+        let mut found = pool_files(&storage).unwrap();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+    }
 
     #[test]
     fn btrfs_is_found_in_the_list_of_file_systems() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::components::DatabaseRole;
 use crate::network::NodeIndex;
 
 /// The state directory of a cluster.
@@ -80,8 +81,8 @@ impl Layout {
         self.root.join("postgres")
     }
 
-    pub fn database_password(&self) -> PathBuf {
-        self.root.join("pki/database-password")
+    pub fn database_password(&self, role: DatabaseRole) -> PathBuf {
+        self.pki().join(format!("{}.password", role.as_str()))
     }
 
     pub fn registry(&self) -> PathBuf {
@@ -109,6 +110,10 @@ impl Layout {
     }
 
     /// Bearer token of the demo user.
+    pub fn demo_api_key(&self) -> PathBuf {
+        self.config().join("demo.api-key")
+    }
+
     pub fn demo_token(&self) -> PathBuf {
         self.config().join("demo.token")
     }

@@ -30,6 +30,7 @@ mod preflight;
 mod probe;
 pub mod process;
 pub mod progress;
+mod service_install;
 pub mod settings;
 mod storage_install;
 mod supervisor;

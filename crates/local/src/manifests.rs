@@ -37,6 +37,13 @@ const MANIFESTS: &[(&str, &str)] = manifests![
     "base/role-operator.yaml",
     "base/role-reader.yaml",
     "base/role-user.yaml",
+    "base/service/api.yaml",
+    "base/service/kustomization.yaml",
+    "base/service/migrate.yaml",
+    "base/service/network.yaml",
+    "base/service/role-api.yaml",
+    "base/service/role-worker.yaml",
+    "base/service/worker.yaml",
     "crds/devserverflavors.yaml",
     "crds/devservers.yaml",
     "crds/devserverusers.yaml",
@@ -57,6 +64,9 @@ const MANIFESTS: &[(&str, &str)] = manifests![
     "local/flavors.yaml",
     "local/kustomization.yaml",
     "local/operator.yaml",
+    "local/service/api.yaml",
+    "local/service/kustomization.yaml",
+    "local/service/service.yaml",
     "local/user.yaml",
 ];
 
@@ -158,7 +168,7 @@ mod tests {
                 let path = entry.unwrap().path();
                 if path.is_dir() {
                     directories.push(path);
-                } else {
+                } else if path.extension().is_some_and(|extension| extension == "yaml") {
                     on_disk.insert(path.strip_prefix(&deploy).unwrap().display().to_string());
                 }
             }

@@ -15,7 +15,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::fs::write_atomic;
 use crate::layout::Layout;
-use crate::network::NodeIndex;
+use crate::network::{MAX_NODES, NodeIndex};
 use crate::settings::Settings;
 
 const VALIDITY: Duration = Duration::days(3650);
@@ -117,6 +117,11 @@ impl Pki {
         for node in settings.all_nodes() {
             self.ensure_node(&cluster, settings, node)?;
         }
+        // The HTTP API is reached through any node, also one that is added later.
+        let api_names = ["localhost", "odc-api", "odc-api.odc-system", "odc-api.odc-system.svc"];
+        let api_addresses: Vec<Ipv4Addr> =
+            NodeIndex::all(MAX_NODES).map(|node| settings.network.node_ip(node)).chain([Ipv4Addr::LOCALHOST]).collect();
+        self.ensure_cert(&cluster, "api", &Subject::server("odc-api").names(&api_names).addresses(&api_addresses))?;
         self.ensure_cert(
             &etcd,
             "etcd",

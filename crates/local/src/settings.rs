@@ -32,6 +32,9 @@ pub struct Settings {
     /// Do not install ODC.
     #[serde(default)]
     pub bare: bool,
+    /// Do not install the service layer.
+    #[serde(default)]
+    pub no_service: bool,
     pub ports: Ports,
     /// Use this cluster and start only PostgreSQL.
     pub external_kubeconfig: Option<PathBuf>,
@@ -46,6 +49,7 @@ pub struct UpOptions {
     pub gpus: Option<u8>,
     pub simulated_nodes: Option<u16>,
     pub bare: bool,
+    pub no_service: bool,
     pub network: Option<Network>,
     pub external_kubeconfig: Option<PathBuf>,
 }
@@ -120,6 +124,7 @@ impl Settings {
             gpus: DEFAULT_GPUS,
             simulated_nodes: 0,
             bare: options.bare,
+            no_service: options.no_service,
             ports,
             external_kubeconfig: options.external_kubeconfig.clone(),
             stopped: BTreeSet::new(),

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use crate::components::DatabaseRole;
 use crate::layout::Layout;
+use crate::service_install;
 use crate::settings::Mode;
 
 pub fn env(layout: Layout) -> anyhow::Result<()> {
@@ -14,7 +16,12 @@ pub fn env(layout: Layout) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "export KUBECONFIG={}", quote_path(&kubeconfig)?)?;
     if blueprint.settings.mode() != Mode::ControlPlane {
-        writeln!(out, "export DATABASE_URL={}", shlex::try_quote(&blueprint.database_url()?)?)?;
+        writeln!(out, "export DATABASE_URL={}", shlex::try_quote(&blueprint.database_url(DatabaseRole::Migrator)?)?)?;
+    }
+    if let Some(access) = service_install::api_access(&blueprint) {
+        writeln!(out, "export ODC_API_URL={}", shlex::try_quote(&access.url)?)?;
+        writeln!(out, "export ODC_API_KEY={}", shlex::try_quote(&access.key)?)?;
+        writeln!(out, "export ODC_API_CA={}", quote_path(&access.ca)?)?;
     }
     writeln!(out, "export PATH={}:\"$PATH\"", quote_path(&blueprint.layout.bin())?)?;
     writeln!(out, "export ODC_LOCAL_DIR={}", quote_path(blueprint.layout.root())?)?;

@@ -10,6 +10,8 @@ pub enum Job {
     Images,
     /// Installs ODC into the cluster.
     Odc,
+    /// Installs the service layer into the cluster.
+    Service,
     /// Deletes the leases of an earlier kwok process.
     SimulatedLeases,
     /// Installs persistent volumes into the cluster.
@@ -22,6 +24,7 @@ pub async fn job(layout: Layout, job: Job) -> anyhow::Result<()> {
         Job::Cluster => crate::cluster::bootstrap(&blueprint).await,
         Job::Images => crate::image::push_base_images(&blueprint).await,
         Job::Odc => crate::odc_install::install(&blueprint).await,
+        Job::Service => crate::service_install::install(&blueprint).await,
         Job::Storage => crate::storage_install::install(&blueprint).await,
         Job::SimulatedLeases => crate::cluster::delete_simulated_leases(&blueprint).await,
     }

@@ -10,12 +10,13 @@ use odc_api::duration::format_seconds;
 
 use super::node::wait_node_ready;
 use crate::artifact::{Executables, tail};
-use crate::components::{Blueprint, ensure_password};
+use crate::components::{Blueprint, ensure_passwords};
 use crate::control::{Reply, Request, SupervisorClient};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::pki::Pki;
 use crate::progress::Progress;
+use crate::service_install;
 use crate::settings::{KUBERNETES_VERSION, Mode, Settings, UpOptions};
 use crate::supervisor::{State, Statuses};
 use crate::{external_cluster, host, image, preflight};
@@ -54,7 +55,7 @@ pub async fn up(layout: Layout, options: UpOptions) -> anyhow::Result<()> {
     preflight::check_ports(&blueprint).await?;
     build(&blueprint, progress).await?;
     Pki::new(&blueprint.layout).ensure_all(&blueprint.settings)?;
-    ensure_password(&blueprint.layout.database_password())?;
+    ensure_passwords(&blueprint.layout)?;
     link_executables(&blueprint)?;
 
     ensure_supervisor(&blueprint).await?;
@@ -193,6 +194,9 @@ async fn wait_ready(blueprint: &Blueprint, progress: Progress) -> anyhow::Result
     progress.step("waiting until pods can run", schedulable).await?;
     if blueprint.settings.mode() == Mode::Full && !blueprint.settings.bare {
         progress.step("starting ODC", crate::odc_install::wait_ready(blueprint)).await?;
+        if blueprint.has_service() {
+            progress.step("starting the HTTP API", service_install::wait_ready(blueprint)).await?;
+        }
     }
     Ok(())
 }
@@ -297,8 +301,11 @@ fn summary(blueprint: &Blueprint, elapsed: Duration) -> String {
                 ("./dev status", "show all components and their memory"),
                 ("./dev down", "stop the cluster and keep its state"),
             ];
+            let api = service_install::api_access(blueprint)
+                .map(|access| format!("HTTP API: {}/api/v1\n", access.url))
+                .unwrap_or_default();
             format!(
-                "\nStarted the local cluster in {elapsed}: {}, Kubernetes {KUBERNETES_VERSION}.\n\n{}",
+                "\nStarted the local cluster in {elapsed}: {}, Kubernetes {KUBERNETES_VERSION}.\n{api}\n{}",
                 features.join(", "),
                 table(&rows)
             )

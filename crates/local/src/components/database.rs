@@ -1,23 +1,53 @@
-//! PostgreSQL with its own data directory, one unprivileged role and one database.
+//! PostgreSQL with its own data directory, the unprivileged roles of ODC and one database.
 
 use std::path::{Path, PathBuf};
 
 use super::Blueprint;
 use crate::component::{Component, ConfigFile, StopSignal};
+use crate::layout::Layout;
 use crate::probe::Probe;
 
-/// Name of the database and of the role that owns it.
-pub const DATABASE: &str = "odc";
+/// Name of the database. Earlier versions had a role of the same name that owned it.
+const DATABASE: &str = "odc";
+
+/// The statement that an administrator of any other database server executes. It creates the roles without a password.
+const ROLES_SQL: &str = include_str!("../../../store/src/roles.sql");
+
+/// An unprivileged role of the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatabaseRole {
+    /// Owns the database and its schema.
+    Migrator,
+    Api,
+    Worker,
+    /// Reads everything but the hashes of keys.
+    Auditor,
+}
+
+impl DatabaseRole {
+    pub const ALL: [Self; 4] = [Self::Migrator, Self::Api, Self::Worker, Self::Auditor];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Migrator => "odc_migrator",
+            Self::Api => "odc_api",
+            Self::Worker => "odc_worker",
+            Self::Auditor => "odc_auditor",
+        }
+    }
+}
 
 impl Blueprint {
     pub(crate) fn database(&self) -> Vec<Component> {
-        vec![self.database_directory(), self.postgres(), self.database_role()]
+        vec![self.database_directory(), self.postgres(), self.database_roles()]
     }
 
-    pub fn database_url(&self) -> anyhow::Result<String> {
-        let password = std::fs::read_to_string(self.layout.database_password())?;
+    /// Returns the URL of the database for a role, with its password.
+    pub fn database_url(&self, role: DatabaseRole) -> anyhow::Result<String> {
+        let password = std::fs::read_to_string(self.layout.database_password(role))?;
         Ok(format!(
-            "postgres://{DATABASE}:{}@{}/{DATABASE}",
+            "postgres://{}:{}@{}/{DATABASE}",
+            role.as_str(),
             password.trim(),
             self.host_port(self.settings.ports.postgres)
         ))
@@ -83,14 +113,22 @@ impl Blueprint {
             ]))
     }
 
-    fn database_role(&self) -> Component {
-        // The password is hexadecimal and needs no escaping.
-        let script = format!(
-            "SELECT 'CREATE ROLE {DATABASE} LOGIN' WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{DATABASE}') \\gexec\n\
-             \\set password `cat '{password}'`\n\
-             ALTER ROLE {DATABASE} PASSWORD :'password';\n\
-             SELECT 'CREATE DATABASE {DATABASE} OWNER {DATABASE}' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '{DATABASE}') \\gexec\n",
-            password = self.layout.database_password().display(),
+    /// Creates the roles and the database. A database of an earlier version changes its owner.
+    fn database_roles(&self) -> Component {
+        let owner = DatabaseRole::Migrator.as_str();
+        let mut script = format!("BEGIN;\n{ROLES_SQL}");
+        for role in DatabaseRole::ALL {
+            let (name, password) = (role.as_str(), self.layout.database_password(role));
+            // Passwords are hexadecimal and need no escaping.
+            script += &format!("\\set password `cat '{}'`\n", password.display());
+            script += &format!("ALTER ROLE {name} LOGIN PASSWORD :'password';\n");
+        }
+        script += &format!(
+            "COMMIT;\n\
+             SELECT 'CREATE DATABASE {DATABASE} OWNER {owner}' WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = '{DATABASE}') \\gexec\n\
+             \\connect {DATABASE}\n\
+             SELECT 'REASSIGN OWNED BY {DATABASE} TO {owner}; DROP OWNED BY {DATABASE}; DROP ROLE {DATABASE}'\n\
+             WHERE EXISTS (SELECT FROM pg_roles WHERE rolname = '{DATABASE}') \\gexec\n"
         );
         let file = self.config_path("database.sql");
         let mut component = Component::new("database")
@@ -139,8 +177,12 @@ pub fn find_postgres_bin() -> PathBuf {
     newest.map_or_else(PathBuf::new, |version| format!("/usr/lib/postgresql/{version}/bin").into())
 }
 
-/// Creates the role's password if it does not exist.
-pub fn ensure_password(path: &Path) -> anyhow::Result<()> {
+/// Creates the passwords of the roles that do not exist.
+pub fn ensure_passwords(layout: &Layout) -> anyhow::Result<()> {
+    DatabaseRole::ALL.into_iter().try_for_each(|role| ensure_password(&layout.database_password(role)))
+}
+
+fn ensure_password(path: &Path) -> anyhow::Result<()> {
     use rand::Rng as _;
     if path.exists() {
         return Ok(());
