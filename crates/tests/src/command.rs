@@ -30,6 +30,17 @@ pub fn executable(name: &str) -> anyhow::Result<PathBuf> {
     found.with_context(|| format!("{name} is not built; run `./dev test`, or `cargo build --bins` first"))
 }
 
+/// Returns the response of an HTTP GET without TLS, with its head.
+pub async fn http_get(address: &str, path: &str) -> anyhow::Result<String> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut connection = tokio::net::TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).await?;
+    let mut response = String::new();
+    connection.read_to_string(&mut response).await?;
+    Ok(response)
+}
+
 /// Runs `odc local` on the cluster whose state is in `directory`.
 pub async fn odc_local(directory: &Path, arguments: &[&str]) -> anyhow::Result<Output> {
     let output = tokio::process::Command::new(executable("odc")?)

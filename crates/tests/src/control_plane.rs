@@ -137,7 +137,7 @@ impl ControlPlane {
 }
 
 fn ready_condition(status: &str) -> Value {
-    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let now = jiff::Timestamp::now().to_string();
     json!({"type": "Ready", "status": status, "reason": "Simulated", "message": "simulated node",
         "lastHeartbeatTime": now, "lastTransitionTime": now})
 }

@@ -85,7 +85,7 @@ async fn sync_pod(client: &Client, pod: &Pod) -> kube::Result<()> {
 }
 
 fn running_status(pod: &Pod) -> serde_json::Value {
-    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let now = jiff::Timestamp::now().to_string();
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
     let conditions = ["Initialized", "Ready", "ContainersReady"].map(condition);
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| {

@@ -11,6 +11,9 @@ use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(60);
+/// Tests run the processes. An `APIService` without an endpoint blocks the deletion of namespaces; tests of it register it
+/// themselves.
+const OMITTED_KINDS: [&str; 5] = ["Kustomization", "Component", "Deployment", "Job", "APIService"];
 const FIELD_MANAGER: &str = "odc-tests";
 
 /// Returns the directory of the manifests of this clone.
@@ -18,7 +21,7 @@ pub fn deploy_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-/// Applies the CRDs and `deploy/base` without the Deployment: tests run the operator as a child process.
+/// Applies the CRDs, `deploy/base` and `deploy/base/service`, without what runs pods.
 pub async fn install(client: &Client) -> anyhow::Result<()> {
     apply_directory(client, "crds").await?;
     let crds = Api::all(client.clone());
@@ -28,20 +31,21 @@ pub async fn install(client: &Client) -> anyhow::Result<()> {
         let finished = tokio::time::timeout(ESTABLISH_TIMEOUT, established).await;
         finished.with_context(|| format!("CRD {name} is not established"))??;
     }
-    apply_directory(client, "base").await
+    apply_directory(client, "base").await?;
+    apply_directory(client, "base/service").await
 }
 
 async fn apply_directory(client: &Client, name: &str) -> anyhow::Result<()> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(deploy_directory().join(name))?
         .map(|entry| Ok(entry?.path()))
         .collect::<anyhow::Result<_>>()?;
+    files.retain(|file| file.is_file());
     // The namespace before its contents.
     files.sort_by_key(|file| (file.file_name() != Some("namespace.yaml".as_ref()), file.clone()));
     for file in files {
         let text = std::fs::read_to_string(&file)?;
         for object in documents(&text).with_context(|| format!("reading {}", file.display()))? {
-            // An APIService without an endpoint blocks the deletion of namespaces. Tests of it register it themselves.
-            if !matches!(object["kind"].as_str(), Some("Kustomization" | "Deployment" | "APIService")) {
+            if !object["kind"].as_str().is_some_and(|kind| OMITTED_KINDS.contains(&kind)) {
                 apply(client, &object).await.with_context(|| format!("applying {}", file.display()))?;
             }
         }

@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-use crate::command::executable;
+use crate::command::{executable, http_get};
 use crate::{user, wait};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Name of the leader election Lease.
+pub const LEASE: &str = "odc-operator";
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Requests a token of the operator's service account.
@@ -53,6 +56,15 @@ pub async fn shorten_timeouts(directory: &Path) -> anyhow::Result<()> {
     deployments.patch("odc-operator", &PatchParams::default(), &Patch::Strategic(patch)).await?;
     let rolled_out = await_condition(deployments, "odc-operator", odc_local::odc_install::is_rolled_out);
     tokio::time::timeout(ROLLOUT_TIMEOUT, rolled_out).await??;
+    Ok(())
+}
+
+/// Releases the leader election Lease of a killed operator, so that the next one need not wait for its expiry. The epoch
+/// stays.
+pub async fn release_lease(client: &Client) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "odc-system");
+    let patch = Patch::Merge(json!({"spec": {"holderIdentity": null}}));
+    leases.patch(LEASE, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
@@ -108,14 +120,7 @@ impl Operator {
 
     /// Returns the response of an HTTP GET, with its head.
     pub async fn get(&self, path: &str) -> anyhow::Result<String> {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let mut connection = tokio::net::TcpStream::connect(&self.address).await?;
-        connection
-            .write_all(format!("GET {path} HTTP/1.1\r\nhost: operator\r\nconnection: close\r\n\r\n").as_bytes())
-            .await?;
-        let mut response = String::new();
-        connection.read_to_string(&mut response).await?;
-        Ok(response)
+        http_get(&self.address, path).await
     }
 
     /// Returns the last lines of the log.

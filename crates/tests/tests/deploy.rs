@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -24,7 +25,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Kustomizations to install from.
-const DIRECTORIES: [&str; 3] = ["crds", "base", "local"];
+const DIRECTORIES: [&str; 5] = ["crds", "base", "base/service", "local", "local/service"];
 
 struct Manifest {
     path: PathBuf,
@@ -154,6 +155,7 @@ fn manifests_match_their_types() {
             "ClusterRole" => invalid_field::<ClusterRole>(&manifest),
             "ClusterRoleBinding" => invalid_field::<ClusterRoleBinding>(&manifest),
             "Deployment" => invalid_field::<Deployment>(&manifest),
+            "Job" => invalid_field::<Job>(&manifest),
             "PodDisruptionBudget" => invalid_field::<PodDisruptionBudget>(&manifest),
             "NetworkPolicy" => invalid_field::<NetworkPolicy>(&manifest),
             "PriorityClass" => invalid_field::<PriorityClass>(&manifest),
@@ -181,8 +183,16 @@ fn manifests_match_their_types() {
 fn manifests_have_a_namespace_and_are_unique() {
     let mut unique = BTreeSet::new();
     for manifest in manifests().iter().filter(|manifest| !manifest.patch) {
-        let namespaced =
-            ["ServiceAccount", "Role", "RoleBinding", "Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
+        let namespaced = [
+            "ServiceAccount",
+            "Role",
+            "RoleBinding",
+            "Deployment",
+            "Job",
+            "PodDisruptionBudget",
+            "NetworkPolicy",
+            "Service",
+        ];
         assert_eq!(manifest.namespace().is_some(), namespaced.contains(&manifest.kind()), "{}", manifest.describe());
         // `default` is for events of cluster-scoped objects, `kube-system` for the CA of the front proxy.
         assert!(manifest.namespace().is_none_or(|namespace| {
@@ -273,7 +283,7 @@ fn no_cluster_role_binding_grants_secrets() {
     // Roles that the operator binds in namespaces have no cluster-wide binding.
     let bound: BTreeSet<String> =
         all::<ClusterRoleBinding>("ClusterRoleBinding").into_iter().map(|binding| binding.role_ref.name).collect();
-    assert_eq!(bound, ["odc-operator".to_owned(), "odc-reader".to_owned()].into());
+    assert_eq!(bound, ["odc-api", "odc-operator", "odc-reader", "odc-worker"].map(str::to_owned).into());
 }
 
 #[test]
@@ -334,6 +344,19 @@ fn roles_grant_exactly_these_permissions() {
         ("odc-operator-tenant", "create", "", "configmaps", None, true),
         ("odc-operator-tenant", "list", "", "configmaps", None, NO),
         ("odc-operator-tenant", "delete", "networking.k8s.io", "networkpolicies", Some("odc"), NO),
+        // The API only reads.
+        ("odc-api", "watch", "odc.dev", "devservers", None, true),
+        ("odc-api", "create", "odc.dev", "devservers", None, NO),
+        ("odc-api", "patch", "odc.dev", "devservers", None, NO),
+        ("odc-api", "create", "queue.odc.dev", "heartbeats", None, true),
+        ("odc-api", "create", "", "pods", None, NO),
+        ("odc-api", "list", "", "configmaps", None, NO),
+        // The worker writes specs. It ends servers by their spec, and deletes finished ones.
+        ("odc-worker", "create", "odc.dev", "devservers", None, true),
+        ("odc-worker", "delete", "odc.dev", "devservers", None, true),
+        ("odc-worker", "patch", "odc.dev", "devservers/status", None, NO),
+        ("odc-worker", "patch", "odc.dev", "diskoperations", None, NO),
+        ("odc-worker", "create", "", "pods", None, NO),
     ] {
         let (_, _, granted) = roles.iter().find(|(cluster_scoped, other, _)| *cluster_scoped && other == role).unwrap();
         assert_eq!(allows(granted, verb, group, resource, name), expected, "{role}: {verb} {resource} {name:?}");
@@ -343,11 +366,15 @@ fn roles_grant_exactly_these_permissions() {
 #[test]
 fn every_rule_has_a_comment() {
     check_rule_comments("base");
+    check_rule_comments("base/service");
 }
 
 fn check_rule_comments(name: &str) {
     for entry in std::fs::read_dir(directory(name)).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         for (number, pair) in lines.windows(2).enumerate() {
@@ -400,7 +427,8 @@ fn deployments_meet_the_restricted_pod_security_standard() {
             let paths = probes.map(|probe| probe.clone().unwrap().http_get.unwrap().path.unwrap());
             assert_eq!(paths, ["/livez", "/livez", "/readyz"]);
             let env = container.env.iter().flatten();
-            assert!(env.clone().all(|variable| variable.name.starts_with("ODC_")));
+            let known = |name: &str| name.starts_with("ODC_") || name == "DATABASE_URL";
+            assert!(env.clone().all(|variable| known(&variable.name)));
         }
     }
 }
@@ -446,17 +474,19 @@ fn local_overlay_has_every_image_placeholder() {
     local.extend(
         manifests()
             .into_iter()
-            .filter(|manifest| manifest.path.starts_with(directory("local")))
+            .filter(|manifest| manifest.path.parent() == Some(&*directory("local")))
             .map(|manifest| manifest.body),
     );
     for placeholder in ["odc-image", "odc-agent-image", "odc-default-image"] {
         assert_eq!(local.iter().map(|value| count(value, placeholder)).sum::<usize>(), 1, "{placeholder}");
     }
     // The overlay patches fields that exist in the base.
-    let base: Deployment = all("Deployment").remove(0);
+    let mut deployments: Vec<Deployment> = all("Deployment");
+    deployments.retain(|deployment| deployment.metadata.name.as_deref() == Some("odc-operator"));
+    let base = deployments.remove(0);
     let container = base.spec.unwrap().template.spec.unwrap().containers.remove(0);
     assert_eq!(container.image.as_deref(), Some("odc"));
-    let patch = manifests().into_iter().find(|manifest| manifest.patch).unwrap();
+    let patch = manifests().into_iter().find(|manifest| manifest.patch && manifest.name() == "odc-operator").unwrap();
     let patched = &patch.body["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(patched["name"], container.name.as_str());
     let known: BTreeSet<String> = container.env.into_iter().flatten().map(|variable| variable.name).collect();

@@ -130,7 +130,7 @@ fn index_links_every_page() {
 
 #[test]
 fn code_blocks_name_their_language() {
-    let known = ["console", "sh", "yaml", "json", "text", "mermaid", "rust", "toml"];
+    let known = ["console", "sh", "yaml", "json", "text", "mermaid", "rust", "sql", "toml"];
     for page in pages().iter().filter(|page| !is_command_reference(page)) {
         let mut in_code = false;
         for (index, line) in read(page).lines().enumerate() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Workspace dependencies that each crate may have. Every crate must be listed.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("odc", &["odc-api", "odc-core", "odc-local", "odc-operator"]),
+    ("odc", &["odc-api", "odc-core", "odc-local", "odc-operator", "odc-service"]),
     ("odc-agent", &["odc-control"]),
     ("odc-api", &[]),
     ("odc-control", &[]),
@@ -15,9 +15,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("odc-fake-gpu-plugin", &[]),
     ("odc-local", &["odc-api"]),
     ("odc-operator", &["odc-api", "odc-control", "odc-core"]),
+    ("odc-service", &["odc-api", "odc-core", "odc-store"]),
+    ("odc-store", &[]),
     // No crate may depend on these two.
     ("odc-bench", &["odc-api", "odc-control", "odc-core", "odc-local", "odc-operator", "odc-tests"]),
-    ("odc-tests", &["odc-api", "odc-local"]),
+    ("odc-tests", &["odc-api", "odc-local", "odc-store"]),
 ];
 
 #[test]

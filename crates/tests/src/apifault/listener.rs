@@ -7,7 +7,6 @@ use anyhow::Context as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -16,6 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::apifault::proxy::Proxy;
+use crate::certificate::LoopbackCertificate;
 
 pub struct Listener {
     pub address: SocketAddr,
@@ -119,18 +119,10 @@ async fn serve(stream: TcpStream, tls: TlsAcceptor, proxy: Arc<Proxy>) {
 
 /// Creates a CA and a server certificate for loopback. Returns the acceptor and the CA certificate.
 fn create_certificate() -> anyhow::Result<(TlsAcceptor, String)> {
-    let mut authority = CertificateParams::new(Vec::new())?;
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let authority_key = KeyPair::generate()?;
-    let pem = authority.self_signed(&authority_key)?.pem();
-    let issuer = Issuer::new(authority, authority_key);
-
-    let key = KeyPair::generate()?;
-    let certificate = CertificateParams::new(vec![Ipv4Addr::LOCALHOST.to_string()])?.signed_by(&key, &issuer)?;
+    let LoopbackCertificate { authority, certificate, key } = LoopbackCertificate::create()?;
     let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
     let mut config =
         ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok((TlsAcceptor::from(Arc::new(config)), pem))
+    Ok((TlsAcceptor::from(Arc::new(config)), authority))
 }

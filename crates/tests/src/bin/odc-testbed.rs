@@ -3,6 +3,7 @@
 //! `odc-testbed NAME` runs a cluster. `odc-testbed --stop` waits for the daemons of this clone to exit and removes what
 //! killed daemons and tests have left.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use odc_tests::etcd_snapshot::EtcdSnapshot;
 use odc_tests::shared_cluster::{
     EXIT_ALREADY_RUNNING, GRANTED, Mode, Purpose, SharedCluster, directory_prefix, temporary_directory_prefix,
 };
-use odc_tests::{manifests, operator};
+use odc_tests::{database, manifests, operator};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{RwLock, mpsc, watch};
@@ -130,9 +131,17 @@ async fn remove_all() -> anyhow::Result<()> {
             result = result.and(wait_daemon_exit(&cluster).await);
         }
     }
-    for entry in std::fs::read_dir(std::env::temp_dir())?.flatten() {
+    let directories = BTreeSet::from([std::env::temp_dir(), database::directory()]);
+    for entry in directories.iter().flat_map(std::fs::read_dir).flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with(&directory_prefix()) || !entry.path().is_dir() {
+        if !name.starts_with(&directory_prefix()) {
+            continue;
+        }
+        if !entry.path().is_dir() {
+            // The lock of the templates of databases. Others are removed with their daemon.
+            if name.starts_with(&temporary_directory_prefix()) {
+                let _ = std::fs::remove_file(entry.path());
+            }
             continue;
         }
         let removed = if name.starts_with(&temporary_directory_prefix()) {

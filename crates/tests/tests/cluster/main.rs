@@ -5,6 +5,7 @@ mod crds;
 mod devctl;
 mod endpoint_address;
 mod operator;
+mod service;
 
 use std::time::Duration;
 

@@ -141,9 +141,9 @@ async fn queued_server_starts_when_devices_are_free() -> anyhow::Result<()> {
 async fn server_of_a_node_without_power_moves_to_another() -> anyhow::Result<()> {
     with_exclusive_tenant(async |tenant| {
         // Not on the node of the operator, which must keep running.
-        let operator = tenant
-            .kubectl_as_admin(&["-n", "odc-system", "get", "pods", "-o", "jsonpath={.items[0].spec.nodeName}"], None)
-            .await?;
+        let pods = ["-n", "odc-system", "get", "pods", "-l", "app.kubernetes.io/name=odc-operator"];
+        let node = ["-o", "jsonpath={.items[0].spec.nodeName}"];
+        let operator = tenant.kubectl_as_admin(&[&pods[..], &node].concat(), None).await?;
         let (lost, other) = if operator.trim() == "n1" { ("n2", "n1") } else { ("n1", "n2") };
         tenant.kubectl_as_admin(&["cordon", other], None).await?;
         let placed = async {

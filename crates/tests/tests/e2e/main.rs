@@ -11,6 +11,7 @@ mod host;
 mod images;
 mod local_clusters;
 mod pods;
+mod service;
 mod ssh;
 mod stop_failures;
 mod storage;

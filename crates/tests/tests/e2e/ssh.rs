@@ -16,6 +16,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
+use crate::service::send_heartbeats;
 use crate::tenant::{TIMEOUT, Tenant, create_claim, with_exclusive_tenant, with_tenant};
 
 /// Time to restart the SSH server on a busy machine.
@@ -238,7 +239,7 @@ async fn idle_server_hibernates_and_active_servers_do_not() -> anyhow::Result<()
         };
         create_claim(tenant, "quiet").await?;
         tenant.create("quiet", idle(Some("quiet"))).await?;
-        for name in ["busy", "pinned", "web"] {
+        for name in ["busy", "pinned", "web", "beating"] {
             tenant.create(name, idle(None)).await?;
         }
         let quiet = ssh_endpoint(tenant, "quiet").await?;
@@ -254,6 +255,9 @@ async fn idle_server_hibernates_and_active_servers_do_not() -> anyhow::Result<()
         assert!(output.contains("30m"), "{output}");
         // No session runs a command, but a forwarded port carries data.
         let _browser = forwarding::poll_page(&ada, &web, 8000).await?;
+        // A program reports activity through the HTTP API.
+        tenant.wait_for_phase("beating", "Running").await?;
+        let _heartbeats = send_heartbeats(tenant, "beating").await?;
         // One process exceeds the memory limit; the others stay.
         let (_, code) = ada.exec(&pinned, "python3 -c 'x = bytearray(4 << 30)'").await?;
         assert_ne!(code, Some(0));
@@ -263,7 +267,12 @@ async fn idle_server_hibernates_and_active_servers_do_not() -> anyhow::Result<()
         let hibernated = tenant.wait_for_phase("quiet", "Hibernated").await?;
         assert!(condition(&hibernated, "Idle")["message"].to_string().contains("Idle: no activity"), "{hibernated}");
         assert_eq!(hibernated["status"]["hibernation"]["cause"], "Idle");
-        for (name, reason) in [("busy", "busy"), ("pinned", "keep-alive"), ("web", "traffic on forwarded port 8000")] {
+        for (name, reason) in [
+            ("busy", "busy"),
+            ("pinned", "keep-alive"),
+            ("web", "traffic on forwarded port 8000"),
+            ("beating", "heartbeat"),
+        ] {
             wait::until("activity in the Idle condition", TIMEOUT, async || {
                 let server = tenant.get(name).await?;
                 let message = condition(&server, "Idle")["message"].to_string();

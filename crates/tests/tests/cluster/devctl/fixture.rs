@@ -89,21 +89,23 @@ impl Machine {
 }
 
 pub async fn with_fixture<T>(test: impl AsyncFnOnce(&Fixture<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    with_control_plane(async |plane| {
+    with_control_plane(async |plane| test(&Fixture::new(plane, &["ada", "bob"]).await?).await).await
+}
+
+impl<'a> Fixture<'a> {
+    /// Creates users and flavors on a control plane.
+    pub async fn new(plane: &'a ControlPlane, users: &[&str]) -> anyhow::Result<Self> {
         let machine = Machine::with_frozen_clock()?;
-        for user in ["ada", "bob"] {
+        for user in users {
             user::create_user_without_operator(&plane.client, &plane.kubeconfig, user, &machine.kubeconfig(user))
                 .await?;
         }
         std::fs::copy(&plane.kubeconfig, machine.kubeconfig("admin"))?;
-        let fixture = Fixture { plane, machine };
+        let fixture = Self { plane, machine };
         fixture.flavors().await?;
-        test(&fixture).await
-    })
-    .await
-}
+        Ok(fixture)
+    }
 
-impl Fixture<'_> {
     async fn flavors(&self) -> anyhow::Result<()> {
         let flavors: Api<DevServerFlavor> = Api::all(self.plane.client.clone());
         let all = [
@@ -164,21 +166,27 @@ impl Fixture<'_> {
         Ok(())
     }
 
-    /// Creates a server of ada in each phase.
+    /// Creates a server of ada in each phase, and one of bob.
     pub async fn create_servers_in_all_phases(&self) -> anyhow::Result<()> {
+        self.create_servers_of("ada").await?;
+        self.server("bob", "secret", json!({}), json!({"phase": "Running"})).await
+    }
+
+    /// Creates a server of a user in each phase.
+    pub async fn create_servers_of(&self, user: &str) -> anyhow::Result<()> {
         let pods = json!([{"name": "box-0", "run": 1, "node": "gpu-1", "ready": true}]);
-        self.server("ada", "box", json!({"flavor": "h100", "count": 2, "lifetime": "8h", "access": {"users": ["bob"],
+        self.server(user, "box", json!({"flavor": "h100", "count": 2, "lifetime": "8h", "access": {"users": ["bob"],
             "ports": [{"name": "app", "port": 8000}]}}),
             json!({"phase": "Running", "flavor": "h100", "pods": pods, "conditions": [ready("True", "Running", "The server is running.")],
                 "lifetime": {"requested": "8h", "granted": "8h"}, "startedAt": ago(600), "expiresAt": after(8 * 3600 - 600),
                 "access": {"hostKey": odc_api::fixtures::KEY}, "oomKills": 2, "restarts": 1,
                 "timeline": [{"phase": "Running", "at": ago(600), "reason": "Running"}]})).await?;
-        self.server("ada", "train", json!({"flavor": "h100", "count": 8, "nodes": 2}),
+        self.server(user, "train", json!({"flavor": "h100", "count": 8, "nodes": 2}),
             json!({"phase": "Queued", "flavor": "h100", "admission": {"run": 0, "epoch": 1, "position": 3, "queuedAt": ago(600),
                 "eta": {"p50": after(2400), "p90": after(7200)}, "reason": "InsufficientCapacity",
                 "message": "Insufficient nvidia.com/gpu: requires 8 on each of 2 nodes; 6 free in total."}})).await?;
         self.server(
-            "ada",
+            user,
             "notes",
             json!({"flavor": "cpu", "home": {"claim": "home"}, "idle": {"action": "Hibernate"}, "lifetime": "24h"}),
             json!({"phase": "Hibernated", "flavor": "cpu", "hibernation": {"since": ago(7500), "cause": "Idle"},
@@ -186,14 +194,13 @@ impl Fixture<'_> {
                 "conditions": [ready("False", "HibernatedByIdleness", "Hibernated because it was idle.")]}),
         )
         .await?;
-        self.server("ada", "broken", json!({"flavor": "cpu", "image": {"ref": "registry.example.org/team/img:1", "keepEntrypoint": true}}),
+        self.server(user, "broken", json!({"flavor": "cpu", "image": {"ref": "registry.example.org/team/img:1", "keepEntrypoint": true}}),
             json!({"phase": "Failed", "flavor": "cpu", "finishedAt": ago(300), "lastFailure": {"reason": "CrashLoop",
                 "message": "The entrypoint of the image exits immediately.", "time": ago(300), "logTail": "Traceback\nKeyError: 'TOKEN'\n"},
                 "timeline": [{"phase": "Failed", "at": ago(300), "reason": "CrashLoop"}]})).await?;
-        self.server("ada", "long-gone", json!({}), json!({"phase": "Expired", "finishedAt": ago(7200)})).await?;
-        self.server("ada", "refused", json!({"flavor": "nope"}),
-            json!({"phase": "Pending", "conditions": [condition("Accepted", "False", "FlavorNotFound", "Flavor nope not found.")]})).await?;
-        self.server("bob", "secret", json!({}), json!({"phase": "Running"})).await
+        self.server(user, "long-gone", json!({}), json!({"phase": "Expired", "finishedAt": ago(7200)})).await?;
+        self.server(user, "refused", json!({"flavor": "nope"}),
+            json!({"phase": "Pending", "conditions": [condition("Accepted", "False", "FlavorNotFound", "Flavor nope not found.")]})).await
     }
 }
 

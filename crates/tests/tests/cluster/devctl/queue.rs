@@ -19,7 +19,11 @@ fn start(p50: i64, p90: i64) -> Value {
 }
 
 fn entry(position: i64, p50: i64) -> Value {
-    json!({"metadata": {"name": "train", "namespace": "dev-ada"}, "flavor": "h100", "count": 8, "nodes": 2,
+    entry_of("ada", position, p50)
+}
+
+fn entry_of(user: &str, position: i64, p50: i64) -> Value {
+    json!({"metadata": {"name": "train", "namespace": format!("dev-{user}")}, "flavor": "h100", "count": 8, "nodes": 2,
         "priority": "Normal", "position": position, "queuedAt": ago(600), "start": start(p50, 3 * p50),
         "reason": "InsufficientCapacity", "message": "Insufficient nvidia.com/gpu: requires 8 on each of 2 nodes; none free."})
 }
@@ -32,7 +36,14 @@ fn pending(position: i64, count: u32, p50: i64) -> Value {
 async fn three_pending_servers(fixture: &Fixture<'_>) -> anyhow::Result<FakeQueueApi> {
     fixture.create_servers_in_all_phases().await?;
     let queue_api = FakeQueueApi::start(&fixture.plane.client).await?;
-    queue_api.list(&format!("{OWN}/queueentries"), json!([entry(2, 4800)]));
+    serve_three_pending_servers(&queue_api, "ada");
+    Ok(queue_api)
+}
+
+/// Serves a queue with three pending servers, one of them of a user.
+pub fn serve_three_pending_servers(queue_api: &FakeQueueApi, user: &str) {
+    let own_path = format!("/namespaces/dev-{user}");
+    queue_api.list(&format!("{own_path}/queueentries"), json!([entry_of(user, 2, 4800)]));
     let own = json!({"position": 2, "count": 8, "nodes": 2, "priority": "Normal", "queuedAt": ago(600), "start": start(4800, 14400)});
     let calibration = json!({"estimates": 40, "withinP50": 22, "withinP90": 37});
     queue_api.list("/queues", json!([
@@ -42,15 +53,14 @@ async fn three_pending_servers(fixture: &Fixture<'_>) -> anyhow::Result<FakeQueu
     let size = |count: u32, nodes: u32, start: Value| json!({"count": count, "nodes": nodes, "start": start});
     let now = json!({"now": true});
     let never = json!({"count": 8, "nodes": 4, "start": {}, "message": "There are no 4 such nodes."});
-    queue_api.list(&format!("{OWN}/availabilities"), json!([
+    queue_api.list(&format!("{own_path}/availabilities"), json!([
         {"metadata": {"name": "cpu"}, "sizes": [size(0, 1, now.clone())]},
         {"metadata": {"name": "h100"}, "sizes": [size(1, 1, now.clone()), size(2, 1, now), size(4, 1, start(2400, 7200)),
             size(8, 1, start(4800, 10800)), size(8, 2, start(9000, 18000)), never]},
     ]));
     let status = json!({"start": start(4800, 10800), "position": 4, "reason": "InsufficientCapacity",
         "message": "Insufficient nvidia.com/gpu: requires 8 on one node; at most 3 free on a node, 6 in total."});
-    queue_api.respond(&format!("{OWN}/dryruns"), json!({"metadata": {}, "spec": {}, "status": status}));
-    Ok(queue_api)
+    queue_api.respond(&format!("{own_path}/dryruns"), json!({"metadata": {}, "spec": {}, "status": status}));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,11 +20,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub use odc_tests::operator::LEASE;
+
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// Namespace of the user ada.
 pub const NAMESPACE: &str = "dev-ada";
-/// Name of the leader election Lease.
-pub const LEASE: &str = "odc-operator";
 /// User name of the operator's service account.
 pub const OPERATOR: &str = "system:serviceaccount:odc-system:odc-operator";
 /// Without a write in this time the operator counts as idle.
@@ -175,10 +175,7 @@ impl Fixture<'_> {
 
     /// Releases the Lease of a killed leader, so that the next one need not wait for its expiry. The epoch stays.
     pub async fn release_lease(&self) -> anyhow::Result<()> {
-        self.leases()
-            .patch(LEASE, &PatchParams::default(), &Patch::Merge(json!({"spec": {"holderIdentity": null}})))
-            .await?;
-        Ok(())
+        operator::release_lease(&self.plane.client).await
     }
 
     /// Returns the API of the leader election Lease.

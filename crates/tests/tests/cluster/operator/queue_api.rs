@@ -82,6 +82,10 @@ pub async fn start_queue_server(fixture: &Fixture<'_>) -> anyhow::Result<QueueSe
         conditions.into_iter().flatten().any(|condition| condition.type_ == "Available" && condition.status == "True")
     };
     wait_for(&services, SERVICE, "available", available).await.with_context(|| operator.log_tail())?;
+    // The API server registers the path independently of the condition, and answers 404 before.
+    wait::until("served API", TIMEOUT, async || Ok(get::<Value>(&fixture.plane.client, "/queues").await.map(drop)?))
+        .await
+        .with_context(|| operator.log_tail())?;
     Ok(QueueServer { operator, _address: address })
 }
 
