@@ -1,6 +1,7 @@
 //! A pool in a temporary directory, and driver processes on it. Dropping a pool unmounts everything below its directory.
 
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -68,6 +69,13 @@ impl TestPool {
 
     pub async fn start(&self) -> Driver {
         self.start_as("n1").await
+    }
+
+    /// Returns the socket of the registration service. It is served independently of the CSI services.
+    pub async fn registration_socket(&self) -> PathBuf {
+        let socket = self.path("registry/csi.odc.dev-reg.sock");
+        wait_until("the registration service accepts connections", || UnixStream::connect(&socket).ok()).await;
+        socket
     }
 
     pub async fn start_as(&self, node: &str) -> Driver {

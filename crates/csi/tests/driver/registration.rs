@@ -16,7 +16,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 async fn driver_registers_and_ends_when_the_kubelet_rejects_it() {
     let pool = TestPool::new();
     let driver = pool.start().await;
-    let socket = pool.path("registry/csi.odc.dev-reg.sock");
+    let socket = pool.registration_socket().await;
     let channel = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap().connect().await.unwrap();
     let mut kubelet = RegistrationClient::new(channel);
     let info = kubelet.get_info(InfoRequest {}).await.unwrap().into_inner();
@@ -36,7 +36,7 @@ async fn driver_registers_and_ends_when_the_kubelet_rejects_it() {
 async fn driver_registers_with_a_client_whose_authority_is_a_path() {
     let pool = TestPool::new();
     let _driver = pool.start().await;
-    let mut kubelet = UnixStream::connect(pool.path("registry/csi.odc.dev-reg.sock")).await.unwrap();
+    let mut kubelet = UnixStream::connect(pool.registration_socket().await).await.unwrap();
     let field = |prefix: &[u8], value: &str| [prefix, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
     // Method POST and scheme http, then literal fields with names of the static table.
     let headers = [
