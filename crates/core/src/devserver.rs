@@ -172,12 +172,38 @@ pub enum QueueIntent {
     Stopped,
 }
 
+/// A validated request as far as the queue depends on it, with the limits of its flavor.
+#[derive(Clone, Copy, Debug)]
+pub enum QueueRequest<'a> {
+    Invalid,
+    /// Its home or a claim is not available yet.
+    WaitsForDisk(&'a Limits),
+    Ready(&'a Limits),
+}
+
+impl<'a> QueueRequest<'a> {
+    pub fn new(checked: &Result<Valid<'a>, Vec<Violation>>) -> Self {
+        match checked {
+            Err(_) => Self::Invalid,
+            Ok(valid) if !valid.disk.ready => Self::WaitsForDisk(&valid.flavor.limits),
+            Ok(valid) => Self::Ready(&valid.flavor.limits),
+        }
+    }
+
+    pub fn limits(self) -> Option<&'a Limits> {
+        match self {
+            Self::Invalid => None,
+            Self::WaitsForDisk(limits) | Self::Ready(limits) => Some(limits),
+        }
+    }
+}
+
 /// Returns what the server needs from the scheduler and, if that changes at a known time, when. `has_pods` says whether pods
 /// of the server still exist.
 pub fn queue_intent(
     server: &DevServer,
-    checked: &Result<Valid<'_>, Vec<Violation>>,
-    has_pods: bool,
+    request: QueueRequest<'_>,
+    has_pods: impl FnOnce() -> bool,
     settings: &Settings,
     now: Timestamp,
 ) -> (QueueIntent, Option<Timestamp>) {
@@ -185,16 +211,15 @@ pub fn queue_intent(
     if server.metadata.deletion_timestamp.is_some() || phase.is_some_and(Phase::is_terminal) {
         return (QueueIntent::Stopped, None);
     }
-    if desired(server, None, limits(checked), settings, now) != DesiredState::Run {
+    if desired(server, None, request.limits(), settings, now) != DesiredState::Run {
         return (QueueIntent::Stopped, None);
     }
-    match checked {
+    match request {
         _ if active_admission(server.status.as_ref()).is_some() => (QueueIntent::Run, None),
+        QueueRequest::Invalid | QueueRequest::WaitsForDisk(_) => (QueueIntent::Postponed, None),
         // The old pods must be gone first. Otherwise the server would hold nodes it cannot use yet.
-        _ if has_pods => (QueueIntent::Postponed, None),
-        Err(_) => (QueueIntent::Postponed, None),
-        Ok(valid) if !valid.disk.ready => (QueueIntent::Postponed, None),
-        Ok(_) => match &server.spec.scheduling.not_before {
+        QueueRequest::Ready(_) if has_pods() => (QueueIntent::Postponed, None),
+        QueueRequest::Ready(_) => match &server.spec.scheduling.not_before {
             Some(begin) if begin.0 > now => (QueueIntent::Postponed, Some(begin.0)),
             _ => (QueueIntent::Run, None),
         },

@@ -61,36 +61,46 @@ impl NodeConstraints {
     }
 }
 
-/// Returns the capacity left by bound pods and admissions. Pending servers are not counted. A flavor in maintenance, or
-/// with a missing runtime class, has no free capacity.
-pub fn capacity(flavor: &DevServerFlavor, snapshot: &Snapshot<'_>) -> Capacity {
-    let free = FreeCapacity::after_assignments(snapshot);
-    let (named, plain) = (flavor.spec.runtime_class.as_ref(), RuntimeClass::default());
-    let runtime = named.and_then(|named| snapshot.runtimes.iter().copied().find(|class| class.name == named.as_str()));
-    let runtime_class_missing = named.is_some() && runtime.is_none();
-    let constraints = NodeConstraints::new(&flavor.spec, &BTreeMap::new(), runtime);
-    let runtime = runtime.unwrap_or(&plain);
-    let nodes = free.iter();
-    let nodes = nodes.filter(|capacity| matches_node(flavor, &constraints, capacity));
-    let offered = |node: FlavorNodeCapacity| match flavor.spec.maintenance {
-        None if !runtime_class_missing => node,
-        _ => FlavorNodeCapacity { total: node.total, ..FlavorNodeCapacity::default() },
-    };
-    let nodes: Vec<FlavorNodeCapacity> =
-        nodes.map(|capacity| offered(node_capacity(flavor, &runtime.overhead, capacity))).collect();
-    let sum = |amount: fn(&FlavorNodeCapacity) -> i64| nodes.iter().map(amount).fold(0, i64::saturating_add);
-    let largest_block = nodes.iter().map(|node| node.block).max().unwrap_or_default();
-    Capacity {
-        total: sum(|node| node.total),
-        free: sum(|node| node.free),
-        largest_block,
-        whole_nodes_free: sum(|node| node.whole.into()),
-        schedulable: match largest_block {
-            _ if nodes.is_empty() => Schedulable::Unknown,
-            block if block >= smallest(flavor) => Schedulable::Yes,
-            _ => Schedulable::No,
-        },
-        runtime_class_missing,
+/// What bound pods and admissions leave for all flavors. Pending servers are not counted.
+pub struct FlavorCapacities<'a> {
+    free: FreeCapacity<'a>,
+    runtimes: Vec<&'a RuntimeClass>,
+}
+
+impl<'a> FlavorCapacities<'a> {
+    pub fn new(snapshot: &Snapshot<'a>) -> Self {
+        Self { free: FreeCapacity::after_assignments(snapshot), runtimes: snapshot.runtimes.clone() }
+    }
+
+    /// Returns the capacity for a flavor. One in maintenance, or with a missing runtime class, has no free capacity.
+    pub fn of(&self, flavor: &DevServerFlavor) -> Capacity {
+        let (named, plain) = (flavor.spec.runtime_class.as_ref(), RuntimeClass::default());
+        let runtime = named.and_then(|named| self.runtimes.iter().copied().find(|class| class.name == named.as_str()));
+        let runtime_class_missing = named.is_some() && runtime.is_none();
+        let constraints = NodeConstraints::new(&flavor.spec, &BTreeMap::new(), runtime);
+        let runtime = runtime.unwrap_or(&plain);
+        let nodes = self.free.iter();
+        let nodes = nodes.filter(|capacity| matches_node(flavor, &constraints, capacity));
+        let offered = |node: FlavorNodeCapacity| match flavor.spec.maintenance {
+            None if !runtime_class_missing => node,
+            _ => FlavorNodeCapacity { total: node.total, ..FlavorNodeCapacity::default() },
+        };
+        let nodes: Vec<FlavorNodeCapacity> =
+            nodes.map(|capacity| offered(node_capacity(flavor, &runtime.overhead, capacity))).collect();
+        let sum = |amount: fn(&FlavorNodeCapacity) -> i64| nodes.iter().map(amount).fold(0, i64::saturating_add);
+        let largest_block = nodes.iter().map(|node| node.block).max().unwrap_or_default();
+        Capacity {
+            total: sum(|node| node.total),
+            free: sum(|node| node.free),
+            largest_block,
+            whole_nodes_free: sum(|node| node.whole.into()),
+            schedulable: match largest_block {
+                _ if nodes.is_empty() => Schedulable::Unknown,
+                block if block >= smallest(flavor) => Schedulable::Yes,
+                _ => Schedulable::No,
+            },
+            runtime_class_missing,
+        }
     }
 }
 
@@ -227,7 +237,8 @@ mod tests {
     }
 
     fn check_facts(flavor: &DevServerFlavor, snapshot: &Snapshot<'_>, expect: (i64, i64, i64, i64, Schedulable)) {
-        let Capacity { total, free, largest_block, whole_nodes_free, schedulable, .. } = capacity(flavor, snapshot);
+        let Capacity { total, free, largest_block, whole_nodes_free, schedulable, .. } =
+            FlavorCapacities::new(snapshot).of(flavor);
         assert_eq!((total, free, largest_block, whole_nodes_free, schedulable), expect);
     }
 
@@ -378,11 +389,12 @@ mod tests {
         let mut node = gpu_node("n1", i64::MAX);
         node.allocatable = node.allocatable.saturating_add(&node.allocatable);
         let cluster = gpus([node.clone(), Node { name: "n2".into(), ..node }]).pod(foreign("p", "n2", i64::MAX));
-        assert_eq!(capacity(&DevServerFlavor::test(), &cluster.snapshot()).total, i64::MAX);
+        assert_eq!(FlavorCapacities::new(&cluster.snapshot()).of(&DevServerFlavor::test()).total, i64::MAX);
     }
 
     fn ready(flavor: &DevServerFlavor, defaults: usize, cluster: &Cluster) -> (String, String) {
-        let status = status(flavor, &capacity(flavor, &cluster.snapshot()), 3, defaults, time(0));
+        let capacity = FlavorCapacities::new(&cluster.snapshot()).of(flavor);
+        let status = status(flavor, &capacity, 3, defaults, time(0));
         let ready = condition::find(&status.conditions, Type::Ready).unwrap();
         assert_eq!(ready.status == "True", ready.reason == "Reconciled");
         (ready.reason.to_string(), ready.message.to_string())
@@ -410,7 +422,7 @@ mod tests {
         flavor.metadata.generation = Some(4);
         let history = Some(FlavorHistory::default());
         flavor.status = Some(DevServerFlavorStatus { history: history.clone(), ..DevServerFlavorStatus::default() });
-        let capacity = capacity(&flavor, &cluster.snapshot());
+        let capacity = FlavorCapacities::new(&cluster.snapshot()).of(&flavor);
         let first = status(&flavor, &capacity, 3, 0, time(1));
         assert_eq!((first.observed_generation, first.queue_length, &first.history), (Some(4), Some(3), &history));
         flavor.status = Some(first.clone());

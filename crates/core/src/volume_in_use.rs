@@ -1,5 +1,7 @@
 //! Finds which server or pod uses a claim that only one server may mount.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use odc_api::v1alpha1::{Desired, DevServer, Phase};
 
 use crate::cluster::Pod;
@@ -14,27 +16,119 @@ pub enum VolumeUser {
     Pod(String),
 }
 
-/// Returns what prevents `server` from using the claim: another admitted server, else a pod that may still write to the
-/// volume, else a server that was created earlier and should run. All of `others` mount the claim; `pods` are the pods of
-/// the namespace.
-pub fn volume_user(claim: &str, server: &DevServer, others: &[&DevServer], pods: &[&Pod]) -> Option<VolumeUser> {
-    let mut competitors: Vec<&DevServer> =
-        others.iter().copied().filter(|other| is_competitor(server, other)).collect();
-    competitors.sort_by_key(|competitor| creation_order(competitor));
-    let is_admitted = |server: &DevServer| active_admission(server.status.as_ref()).is_some();
-    let is_earlier = |competitor: &DevServer| creation_order(competitor) < creation_order(server);
-    // Of two admitted servers, the earlier one has precedence.
-    let admitted = competitors.iter().find(|competitor| is_admitted(competitor));
-    let admitted = admitted.filter(|competitor| !is_admitted(server) || is_earlier(competitor));
-    let uid = server.metadata.uid.as_deref().unwrap_or_default();
-    let is_foreign = |pod: &Pod| pod.server.as_ref().is_some_and(|details| !details.belongs_to(uid));
-    let pod = || pods.iter().find(|pod| is_foreign(pod) && may_write(pod, claim));
-    let earlier = || {
-        competitors.iter().find(|competitor| !is_admitted(server) && should_run(competitor) && is_earlier(competitor))
-    };
-    let by_server = |competitor: &&DevServer| VolumeUser::Server(competitor.metadata.name.clone().unwrap_or_default());
-    let by_pod = |pod: &&Pod| VolumeUser::Pod(pod.name.clone());
-    admitted.map(by_server).or_else(|| pod().map(by_pod)).or_else(|| earlier().map(by_server))
+/// The servers and pods that use one claim, sorted so that precedence is found without comparing all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClaimUsers {
+    /// The servers that mount the claim and have not ended, by uid.
+    servers: BTreeMap<String, ServerUse>,
+    admitted: BTreeSet<CreationOrder>,
+    /// Those that should run.
+    wanted: BTreeSet<CreationOrder>,
+    /// The server uids of the pods that may write to the volume, by the name of the pod.
+    pods: BTreeMap<String, Option<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ServerUse {
+    order: CreationOrder,
+    is_admitted: bool,
+    should_run: bool,
+}
+
+/// The order of precedence of servers of one namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct CreationOrder {
+    created: Option<i64>,
+    name: Option<String>,
+    uid: String,
+}
+
+impl ClaimUsers {
+    /// Adds or updates a server that mounts the claim. Returns false if this changes nothing.
+    pub fn insert_server(&mut self, server: &DevServer) -> bool {
+        let new = ServerUse::new(server);
+        let uid = server.metadata.uid.as_deref().unwrap_or_default();
+        if self.servers.get(uid) == new.as_ref() {
+            return false;
+        }
+        self.remove_server(uid);
+        if let Some(new) = new {
+            if new.is_admitted {
+                self.admitted.insert(new.order.clone());
+            }
+            if new.should_run {
+                self.wanted.insert(new.order.clone());
+            }
+            self.servers.insert(uid.to_owned(), new);
+        }
+        true
+    }
+
+    /// Removes a server. Returns false if it was not present.
+    pub fn remove_server(&mut self, uid: &str) -> bool {
+        let Some(old) = self.servers.remove(uid) else { return false };
+        self.admitted.remove(&old.order);
+        self.wanted.remove(&old.order);
+        true
+    }
+
+    /// Adds or updates a pod of the namespace. Returns false if this changes nothing.
+    pub fn insert_pod(&mut self, claim: &str, pod: &Pod) -> bool {
+        let Some(details) = pod.server.as_ref().filter(|_| may_write(pod, claim)) else {
+            return self.remove_pod(&pod.name);
+        };
+        let uid = details.server_uid().map(str::to_owned);
+        self.pods.insert(pod.name.clone(), uid.clone()) != Some(uid)
+    }
+
+    /// Removes a pod. Returns false if it was not present.
+    pub fn remove_pod(&mut self, name: &str) -> bool {
+        self.pods.remove(name).is_some()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty() && self.pods.is_empty()
+    }
+
+    /// Returns what prevents `server` from using the claim: another admitted server, else a pod that may still write to the
+    /// volume, else a server that was created earlier and should run.
+    pub fn user_before(&self, server: &DevServer) -> Option<VolumeUser> {
+        let order = CreationOrder::new(server);
+        let is_admitted = active_admission(server.status.as_ref()).is_some();
+        let is_other = |other: &&CreationOrder| other.uid != order.uid;
+        let is_earlier = |other: &&CreationOrder| **other < order;
+        // Of two admitted servers, the earlier one has precedence.
+        let admitted = self.admitted.iter().find(is_other).filter(|other| !is_admitted || is_earlier(other));
+        let earlier = || self.wanted.iter().find(is_other).filter(|other| !is_admitted && is_earlier(other));
+        let by_server = |other: &CreationOrder| VolumeUser::Server(other.name.clone().unwrap_or_default());
+        admitted.map(by_server).or_else(|| self.pod_before(server)).or_else(|| earlier().map(by_server))
+    }
+
+    /// Returns a pod of another server that may still write to the volume.
+    pub fn pod_before(&self, server: &DevServer) -> Option<VolumeUser> {
+        let uid = server.metadata.uid.as_deref().unwrap_or_default();
+        let other = self.pods.iter().find(|(_, owner)| owner.as_deref() != Some(uid));
+        other.map(|(name, _)| VolumeUser::Pod(name.clone()))
+    }
+}
+
+impl ServerUse {
+    /// Returns `None` for a server that has ended: it does not compete for the claim.
+    fn new(server: &DevServer) -> Option<Self> {
+        let is_admitted = active_admission(server.status.as_ref()).is_some();
+        let phase = server.status.as_ref().and_then(|status| status.phase);
+        let has_ended = phase.is_some_and(Phase::is_terminal) && !is_admitted;
+        let order = CreationOrder::new(server);
+        (!has_ended).then(|| Self { order, is_admitted, should_run: should_run(server) })
+    }
+}
+
+impl CreationOrder {
+    fn new(server: &DevServer) -> Self {
+        let (created, name) = creation_order(server);
+        let uid = server.metadata.uid.clone().unwrap_or_default();
+        Self { created, name: name.map(str::to_owned), uid }
+    }
 }
 
 /// Reports whether the pod mounts the claim and may still write to it. A terminating pod may write until it is deleted.
@@ -52,12 +146,6 @@ pub fn released_claims<'a>(old: Option<&'a Pod>, new: Option<&Pod>) -> Vec<&'a s
     let same = new.filter(|new| old.is_some_and(|old| old.uid == new.uid));
     let is_used = |claim: &&str| same.is_some_and(|pod| may_write(pod, claim));
     old.into_iter().flat_map(writable_claims).filter(|claim| !is_used(claim)).collect()
-}
-
-fn is_competitor(server: &DevServer, other: &DevServer) -> bool {
-    let phase = other.status.as_ref().and_then(|status| status.phase);
-    let ended = phase.is_some_and(Phase::is_terminal) && active_admission(other.status.as_ref()).is_none();
-    other.metadata.uid != server.metadata.uid && !ended
 }
 
 pub(crate) fn should_run(server: &DevServer) -> bool {
@@ -108,6 +196,18 @@ mod tests {
 
     fn by_pod(pod: &str) -> VolumeUser {
         VolumeUser::Pod(pod.into())
+    }
+
+    /// Returns what uses the claim of `server` before it, if `others` mount it too.
+    fn volume_user(claim: &str, server: &DevServer, others: &[&DevServer], pods: &[&Pod]) -> Option<VolumeUser> {
+        let mut users = ClaimUsers::default();
+        for server in others.iter().chain([&server]) {
+            users.insert_server(server);
+        }
+        for pod in pods {
+            users.insert_pod(claim, pod);
+        }
+        users.user_before(server)
     }
 
     fn user_among(server: &DevServer, others: &[&DevServer]) -> Option<VolumeUser> {
@@ -171,6 +271,27 @@ mod tests {
         assert!(is_used(|pod| pod.deletion_timestamp = Some(Timestamp::UNIX_EPOCH)));
         assert!(is_used(|pod| (pod.phase, pod.deletion_timestamp) = (PodPhase::Failed, Some(Timestamp::UNIX_EPOCH))));
         assert!(is_used(|pod| pod.server.as_mut().unwrap().owner = None));
+    }
+
+    #[test]
+    fn changed_and_removed_users_leave_nothing() {
+        let (early, late) = (server("early", "2026-01-01T00:00:00Z"), server("late", "2026-01-02T00:00:00Z"));
+        let mut users = ClaimUsers::default();
+        assert!(users.insert_server(&early) && users.insert_server(&late));
+        assert!(!users.insert_server(&late.clone().status(|status| status.restarts = Some(1))));
+        let late = admitted(late);
+        assert!(users.insert_server(&late));
+        assert_eq!(users.user_before(&early), Some(by_server("late")));
+        assert!(users.insert_server(&late.clone().in_phase(Phase::Expired).status(|status| status.admission = None)));
+        assert_eq!(users.user_before(&early), None);
+        let mut pod = pod_of("late");
+        assert!(users.insert_pod("home", &pod) && !users.insert_pod("home", &pod));
+        assert_eq!(users.user_before(&early), Some(by_pod("late-0")));
+        pod.phase = PodPhase::Succeeded;
+        assert!(users.insert_pod("home", &pod));
+        assert_eq!(users.user_before(&early), None);
+        assert!(users.remove_server("uid-early") && !users.remove_server("uid-early"));
+        assert!(users.is_empty());
     }
 
     #[test]

@@ -172,7 +172,8 @@ fn assume(ctx: &Context, kind: Kind, stored: &Value, relists: u64) {
     match kind {
         Kind::Pod => {
             if let Ok(pod) = k8s::Pod::deserialize(stored) {
-                ctx.cluster.pods.assume(key, cluster::Pod::from_api(&pod), version, relists);
+                ctx.cluster.pods.assume(key.clone(), cluster::Pod::from_api(&pod), version, relists);
+                ctx.cluster.index_pod(&key);
             }
         }
         Kind::PersistentVolumeClaim => {

@@ -2,6 +2,7 @@
 //! `Store`, filled by [`reflector`]). Own writes are visible at once ([`assumed`]).
 
 pub mod assumed;
+pub mod claim_index;
 pub mod cluster;
 pub mod projected;
 pub mod reflector;
@@ -41,6 +42,8 @@ pub struct Cache<V> {
 struct Inner<V> {
     namespaces: HashMap<String, BTreeMap<String, Entry<V>>>,
     watermark: Watermark,
+    /// The number of insertions and removals so far.
+    changes: u64,
 }
 
 #[derive(Debug)]
@@ -62,7 +65,7 @@ struct Assumed<V> {
 
 impl<V> Default for Cache<V> {
     fn default() -> Self {
-        let inner = Inner { namespaces: HashMap::new(), watermark: Watermark::default() };
+        let inner = Inner { namespaces: HashMap::new(), watermark: Watermark::default(), changes: 0 };
         Self { inner: RwLock::new(inner), synced: watch::Sender::new(false) }
     }
 }
@@ -92,6 +95,11 @@ impl<V> Cache<V> {
     /// Returns the number of completed lists. It is zero as long as the API server does not have the kind.
     pub fn relists(&self) -> u64 {
         self.inner.read().watermark.relists()
+    }
+
+    /// Returns a number that changes with the contents.
+    pub fn revision(&self) -> u64 {
+        self.inner.read().changes
     }
 
     /// Ends the wait for the first list, because the API server does not have the kind.
@@ -169,6 +177,7 @@ impl<V> Cache<V> {
             });
         }
         inner.namespaces.retain(|_, entries| !entries.is_empty());
+        inner.changes += 1;
         inner.watermark.end_list();
         drop(inner);
         self.synced.send_replace(true);
@@ -182,12 +191,14 @@ impl<V> Inner<V> {
     }
 
     fn insert(&mut self, (namespace, name): Key, entry: Entry<V>) -> Option<Entry<V>> {
+        self.changes += 1;
         self.namespaces.entry(namespace).or_default().insert(name, entry)
     }
 
     fn remove(&mut self, (namespace, name): &Key) -> Option<Entry<V>> {
         let entries = self.namespaces.get_mut(namespace)?;
         let removed = entries.remove(name);
+        self.changes += 1;
         if entries.is_empty() {
             self.namespaces.remove(namespace);
         }

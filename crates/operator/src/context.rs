@@ -21,6 +21,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::scheduler::PlannerState;
 use crate::soft_state::SoftStates;
+use crate::validated_servers::ValidatedServers;
 use crate::work_queues::WorkQueues;
 
 pub struct Context {
@@ -37,6 +38,8 @@ pub struct Context {
     /// Disks, the same.
     pub assumed_disks: AssumedSender<Disk>,
     pub soft_states: SoftStates,
+    /// The validated requests of servers.
+    pub validated_servers: ValidatedServers,
     pub work_queues: WorkQueues,
     pub leader_since: Timestamp,
     /// The CA whose certificates agents accept.

@@ -25,7 +25,6 @@ use crate::error_policy;
 use crate::invalid_objects;
 use crate::status_writer::{FieldManager, write_status};
 use observe::ObservedServer;
-use validation_inputs::ValidationInputs;
 
 pub const NAME: &str = "devserver";
 /// A plan needs at most two queries (the Secret, the entrypoint), each once.
@@ -130,10 +129,10 @@ async fn is_stale(server: &DevServer, ctx: &Context) -> Result<bool, Error> {
 
 fn plan(server: &DevServer, ctx: &Context) -> Plan {
     let settings = &ctx.config.server;
-    let inputs = ValidationInputs::new(&ctx.cluster, server);
-    let validated = devserver::validate::validate(server, &inputs.inputs(&settings.default_image));
     let observed = ObservedServer::new(ctx, server);
-    devserver::reconcile(server, &validated, &observed.observed(), &observed.soft_state(), settings, ctx.now())
+    ctx.validated_servers.get(&ctx.cluster, server, settings).with_request(server, settings, |request| {
+        devserver::reconcile(server, request, &observed.observed(), &observed.soft_state(), settings, ctx.now())
+    })
 }
 
 async fn execute(server: &DevServer, ctx: &Arc<Context>, plan: Plan) -> Result<Action, Error> {

@@ -1,5 +1,6 @@
 //! Error handling of controllers and loops: logging, metrics and backoff.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::controller::Action;
@@ -39,10 +40,10 @@ pub fn backoff(failures: u32) -> Duration {
 /// Runs a loop over all objects of a kind: on each notification, at most once a second, and after an error with
 /// backoff.
 pub async fn run_rate_limited(
-    ctx: &Context,
+    ctx: &Arc<Context>,
     controller: &'static str,
     changed: &Notify,
-    reconcile_all: impl AsyncFn(&Context) -> Result<(), Error>,
+    reconcile_all: impl AsyncFn(&Arc<Context>) -> Result<(), Error>,
 ) {
     let mut failures = 0;
     loop {

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use odc_api::v1alpha1::FlavorHistory;
-use odc_core::flavor;
+use odc_api::name::FlavorName;
+use odc_api::v1alpha1::{DevServerFlavor, DevServerFlavorStatus, FlavorHistory};
+use odc_core::flavor::{self, FlavorCapacities};
 use parking_lot::Mutex;
 
 use crate::context::Context;
@@ -47,19 +48,14 @@ pub async fn run(ctx: Arc<Context>) {
     run_rate_limited(&ctx, NAME, &ctx.work_queues.flavors, reconcile_all).await;
 }
 
-async fn reconcile_all(ctx: &Context) -> Result<(), Error> {
-    let owned = OwnedSnapshot::take(ctx, &AssumedAdmissions::new(), |server, now| {
-        server.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0)
-    });
-    let snapshot = owned.as_snapshot();
-    let flavors = ctx.cluster.flavors.objects.all();
+async fn reconcile_all(ctx: &Arc<Context>) -> Result<(), Error> {
+    let shared = ctx.clone();
+    // A snapshot of a large cluster takes a while.
+    let statuses = tokio::task::spawn_blocking(move || statuses(&shared)).await;
+    let statuses = statuses.map_err(|panic| Error::Panicked(panic.to_string()))?;
     ctx.pending_histories.retain(|name| ctx.cluster.flavors.objects.get("", name).is_some());
-    let defaults = flavors.iter().filter(|flavor| flavor.spec.default).count();
     let mut result = Ok(());
-    for flavor in flavors {
-        let Some(name) = flavor.metadata.name.as_ref().and_then(|name| name.parse().ok()) else { continue };
-        let capacity = flavor::capacity(&flavor, &snapshot);
-        let mut status = flavor::status(&flavor, &capacity, snapshot.queue_length(&name), defaults, ctx.now());
+    for (name, flavor, mut status) in statuses {
         if let Some(history) = ctx.pending_histories.get(name.as_str()) {
             status.history = Some(history);
         }
@@ -77,6 +73,22 @@ async fn reconcile_all(ctx: &Context) -> Result<(), Error> {
         result = result.and(written);
     }
     result
+}
+
+/// Returns the flavors with their statuses, except for pending histories.
+fn statuses(ctx: &Context) -> Vec<(FlavorName, Arc<DevServerFlavor>, DevServerFlavorStatus)> {
+    let owned = OwnedSnapshot::take(ctx, &AssumedAdmissions::new(), &mut |_, _| None);
+    let snapshot = owned.as_snapshot();
+    let flavors = ctx.cluster.flavors.objects.all();
+    let defaults = flavors.iter().filter(|flavor| flavor.spec.default).count();
+    let capacities = FlavorCapacities::new(&snapshot);
+    let statuses = flavors.into_iter().filter_map(|flavor| {
+        let name: FlavorName = flavor.metadata.name.as_ref()?.parse().ok()?;
+        let capacity = capacities.of(&flavor);
+        let status = flavor::status(&flavor, &capacity, snapshot.queue_length(&name), defaults, ctx.now());
+        Some((name, flavor, status))
+    });
+    statuses.collect()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::health::Health;
 use crate::invalid_objects::InvalidServers;
 use crate::leader::Leadership;
 use crate::soft_state::SoftStates;
+use crate::validated_servers::ValidatedServers;
 use crate::work_queues::WorkQueues;
 use crate::{devserver, disk, flavor, queue_api, scheduler, team, user, watches};
 
@@ -73,6 +74,7 @@ pub fn build(
         pending_histories: PendingHistories::default(),
         invalid_servers: InvalidServers::default(),
         soft_states: SoftStates::default(),
+        validated_servers: ValidatedServers::default(),
         work_queues,
     });
     let mut tasks = watches::all(

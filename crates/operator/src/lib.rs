@@ -34,6 +34,7 @@ mod soft_state;
 mod status_writer;
 mod team;
 mod user;
+mod validated_servers;
 mod watches;
 mod work_queues;
 

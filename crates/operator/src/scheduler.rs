@@ -21,6 +21,7 @@ use odc_core::admission::{
     self, Action, Decision, NodeRejections, Plan, Planner, Policy, StatusThrottle, WriteBackoff, drop_dependents,
 };
 use odc_core::plan::Requeue;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::cache::version;
@@ -70,7 +71,7 @@ struct SchedulerLoop {
     /// Admissions that are stored but not in the cache yet.
     assumed: AssumedAdmissions,
     /// Since when servers are in the queue, if their status does not say, by the API server's time.
-    queued_since: HashMap<String, Timestamp>,
+    queued_since: Arc<Mutex<HashMap<String, Timestamp>>>,
     status_throttle: StatusThrottle,
     uncertain: UncertainWrites,
     write_backoff: WriteBackoff,
@@ -86,7 +87,7 @@ impl SchedulerLoop {
             started: Instant::now(),
             node_rejections: NodeRejections::default(),
             assumed: AssumedAdmissions::default(),
-            queued_since: HashMap::new(),
+            queued_since: Arc::default(),
             status_throttle: StatusThrottle::default(),
             uncertain: UncertainWrites::default(),
             write_backoff: WriteBackoff::default(),
@@ -146,8 +147,7 @@ async fn schedule(ctx: &Arc<Context>, state: &mut SchedulerLoop) -> Requeue {
         return Requeue::After(ERROR_DELAY);
     }
     let started = Instant::now();
-    let queued = &mut state.queued_since;
-    let owned = Arc::new(OwnedSnapshot::take(ctx, &state.assumed, |server, now| queued_since(queued, server, now)));
+    let Some(owned) = take_snapshot(ctx, state).await else { return Requeue::After(PANIC_DELAY) };
     let generation = |uid: &str| owned.generation(uid);
     let (excluded, retry) = state.write_backoff.inadmissible(generation, state.started.elapsed());
     let policy = Policy {
@@ -170,7 +170,7 @@ async fn schedule(ctx: &Arc<Context>, state: &mut SchedulerLoop) -> Requeue {
     let pending: HashSet<&str> =
         snapshot.servers.iter().filter(|server| server.is_pending()).map(|server| server.uid.as_str()).collect();
     ctx.metrics.pending_servers.set(i64::try_from(pending.len()).unwrap_or(i64::MAX));
-    state.queued_since.retain(|uid, _| pending.contains(uid.as_str()));
+    state.queued_since.lock().retain(|uid, _| pending.contains(uid.as_str()));
     state.write_backoff.retain(|uid| owned.objects.contains_key(uid));
     state.status_throttle.set_pending(&pending, state.started.elapsed());
 
@@ -202,6 +202,23 @@ async fn schedule(ctx: &Arc<Context>, state: &mut SchedulerLoop) -> Requeue {
         |uid: &str| [&excluded, &not_retried, &failed_releases, &failures].iter().any(|uids| uids.contains(uid));
     state.rejected.retain(ctx, &owned.objects, is_rejected);
     next.earlier(releases_next).earlier(rest_next)
+}
+
+/// Takes a snapshot on a blocking thread, so that validating many servers does not delay watches, probes and queries.
+/// Returns `None` after a panic.
+async fn take_snapshot(ctx: &Arc<Context>, state: &SchedulerLoop) -> Option<Arc<OwnedSnapshot>> {
+    let (shared, assumed, queued) = (ctx.clone(), state.assumed.clone(), state.queued_since.clone());
+    let taking = tokio::task::spawn_blocking(move || {
+        let mut queued = queued.lock();
+        OwnedSnapshot::take(&shared, &assumed, &mut |server, now| Some(queued_since(&mut queued, server, now)))
+    });
+    match taking.await {
+        Ok(snapshot) => Some(Arc::new(snapshot)),
+        Err(panic) => {
+            handle_error(ctx, NAME, "all", &Error::Panicked(panic.to_string()), 1);
+            None
+        }
+    }
 }
 
 /// Plans on a blocking thread, because a plan for a long queue takes a while. Returns `None` if the planner panicked.
@@ -237,7 +254,7 @@ async fn plan(
     }
 }
 
-fn thread_cpu_time() -> Duration {
+pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }

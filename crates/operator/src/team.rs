@@ -18,7 +18,7 @@ pub async fn run(ctx: Arc<Context>) {
     run_rate_limited(&ctx, NAME, &ctx.work_queues.teams, reconcile_all).await;
 }
 
-async fn reconcile_all(ctx: &Context) -> Result<(), Error> {
+async fn reconcile_all(ctx: &Arc<Context>) -> Result<(), Error> {
     let users = ctx.cluster.users.state();
     let users: BTreeSet<UserName> = users.iter().filter_map(|user| user.metadata.name.as_ref()?.parse().ok()).collect();
     let mut result = Ok(());

@@ -2,6 +2,7 @@
 
 mod snapshots;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as k8s;
@@ -119,19 +120,22 @@ async fn servers(ctx: Arc<Context>, writer: Writer<DevServer>, assumed: AssumedR
 fn server_changed(ctx: &Context, server: &DevServer, deleted: bool) {
     let key = key(server);
     let uid = server.metadata.uid.as_deref().unwrap_or_default();
+    if deleted || server.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::is_terminal) {
+        let claims = validation_inputs::claims(&ctx.cluster, server);
+        enqueue_other_servers_mounting(ctx, &key.0, claims.iter().map(String::as_str), &key.1);
+    }
     if deleted {
         ctx.soft_states.remove(uid);
+        ctx.validated_servers.remove(uid);
         ctx.cluster.namespace_index.remove(&key);
+        ctx.cluster.claim_index.remove_server(&key);
     } else {
         ctx.soft_states.insert(uid);
+        ctx.validated_servers.insert(uid);
         ctx.cluster.namespace_index.insert(key.clone());
+        ctx.cluster.index_server(server);
     }
     let (namespace, name) = key;
-    if deleted || server.status.as_ref().and_then(|status| status.phase).is_some_and(Phase::is_terminal) {
-        for claim in validation_inputs::claims(&ctx.cluster, server) {
-            enqueue_other_servers_mounting(ctx, &namespace, &claim, &name);
-        }
-    }
     if let Home::Disk(disk) = &server.spec.home {
         ctx.work_queues.enqueue_disk(&namespace, disk.as_str());
     }
@@ -143,13 +147,18 @@ fn server_changed(ctx: &Context, server: &DevServer, deleted: bool) {
     ctx.work_queues.wake_scheduler();
 }
 
-/// Enqueues the servers that may wait for a claim which `released_by`, or a pod of it, has released.
-fn enqueue_other_servers_mounting(ctx: &Context, namespace: &str, claim: &str, released_by: &str) {
-    for server in ctx.cluster.servers_mounting(namespace, claim) {
-        let name = server.metadata.name.as_deref().unwrap_or_default();
-        if name != released_by {
-            ctx.work_queues.enqueue_server(namespace, name);
-        }
+/// Enqueues the servers that may wait for claims which `released_by`, or a pod of it, has released.
+fn enqueue_other_servers_mounting<'a>(
+    ctx: &Context,
+    namespace: &str,
+    claims: impl IntoIterator<Item = &'a str>,
+    released_by: &str,
+) {
+    let index = &ctx.cluster.claim_index;
+    let servers: BTreeSet<String> =
+        claims.into_iter().flat_map(|claim| index.servers_mounting(namespace, claim)).collect();
+    for name in servers.iter().filter(|name| *name != released_by) {
+        ctx.work_queues.enqueue_server(namespace, name);
     }
 }
 
@@ -181,6 +190,7 @@ fn disk_changed(ctx: &Context, disk: &Disk, deleted: bool) {
         ctx.work_queues.enqueue_disk(&namespace, &name);
     }
     for server in ctx.cluster.servers_of_disk(&namespace, &name) {
+        ctx.cluster.index_server(&server);
         ctx.work_queues.enqueue_server(&namespace, server.metadata.name.as_deref().unwrap_or_default());
     }
     ctx.work_queues.wake_scheduler();
@@ -252,6 +262,7 @@ fn user_changed(ctx: &Context, user: &DevServerUser, deleted: bool) {
         ctx.soft_states.insert_object(uid);
         ctx.work_queues.enqueue_user(&name);
     }
+    ctx.cluster.index_namespace(&namespace);
     enqueue_disks(ctx, &namespace);
     enqueue_servers(ctx, |server| {
         let is_guest = server.spec.access.users.iter().any(|guest| guest.as_str() == name);
@@ -274,6 +285,7 @@ async fn flavors(ctx: Arc<Context>) {
             return;
         }
         ctx.cluster.flavors.rebuild();
+        ctx.cluster.index_servers();
         let name = &change.key.1;
         // Servers without a flavor use the default flavor, which may have changed.
         enqueue_servers(&ctx, |server| server.spec.flavor.as_ref().is_none_or(|flavor| flavor.as_str() == name));
@@ -312,6 +324,7 @@ async fn pods(ctx: Arc<Context>) {
     let api: Api<k8s::Pod> = Api::all(ctx.client.clone());
     let project = |pod: k8s::Pod| Some(cluster::Pod::from_api(&pod));
     projected::watch(api, config(), &ctx.cluster.pods, project, |change| {
+        ctx.cluster.index_pod(change.key);
         // What the scheduler uses of a pod.
         let scheduling_state = |pod: Option<&cluster::Pod>| {
             pod.map(|pod| {
@@ -336,9 +349,8 @@ async fn pods(ctx: Arc<Context>) {
         if is_of_operation || mounts_claim && disk_state(change.old) != disk_state(change.new) {
             enqueue_disks(&ctx, &change.key.0);
         }
-        for claim in volume_in_use::released_claims(change.old, change.new) {
-            enqueue_other_servers_mounting(&ctx, &change.key.0, claim, server_name(&change).unwrap_or_default());
-        }
+        let released = volume_in_use::released_claims(change.old, change.new);
+        enqueue_other_servers_mounting(&ctx, &change.key.0, released, server_name(&change).unwrap_or_default());
         if let Some(old) = change.old
             && change.new.is_none_or(|new| new.uid != old.uid)
         {
@@ -401,8 +413,8 @@ async fn claims(ctx: Arc<Context>) {
             return;
         }
         let (namespace, name) = change.key;
-        for server in ctx.cluster.servers_mounting(namespace, name) {
-            ctx.work_queues.enqueue_server(namespace, server.metadata.name.as_deref().unwrap_or_default());
+        for server in ctx.cluster.claim_index.servers_mounting(namespace, name) {
+            ctx.work_queues.enqueue_server(namespace, &server);
         }
         if change.new.is_none() {
             ctx.work_queues.enqueue_namespace(&change.key.0);
@@ -478,6 +490,7 @@ async fn namespaces(ctx: Arc<Context>) {
                 object.and_then(|object| object.label(label::OWNER).map(str::to_owned))
             };
             if owner_label(change.old) != owner_label(change.new) {
+                ctx.cluster.index_namespace(&change.key.1);
                 enqueue_servers(&ctx, |server| server.metadata.namespace.as_ref() == Some(&change.key.1));
                 ctx.work_queues.wake_scheduler();
             }
@@ -581,6 +594,7 @@ mod tests {
             crate::user::on_error(user, &error, ctx.clone());
         }
         assert_eq!(ctx.soft_states.len(), 0);
+        assert_eq!(ctx.validated_servers.len(), 0);
         assert_eq!(ctx.cluster.namespace_index.names("dev-ada"), [""; 0]);
     }
 }

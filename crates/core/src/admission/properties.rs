@@ -362,7 +362,7 @@ proptest! {
         let _ = after.plan();
         for mut flavor in [DevServerFlavor::test(), DevServerFlavor::test_cpu()] {
             flavor.spec.node_selector = BTreeMap::new();
-            let capacity = flavor::capacity(&flavor, &after.snapshot());
+            let capacity = flavor::FlavorCapacities::new(&after.snapshot()).of(&flavor);
             prop_assert!(capacity.free >= 0 && capacity.largest_block >= 0 && capacity.total >= 0);
         }
     }

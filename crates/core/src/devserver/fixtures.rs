@@ -12,7 +12,7 @@ use super::validate::{ClaimInput, Inputs, Valid, Violation, claims, validate};
 use super::{Observed, Settings, SoftState};
 use crate::cluster::{Claim, ClaimPhase, Node, Pod, PodPhase, Readiness, RuntimeClass, ServerPod, VolumeAffinity};
 use crate::resources::Resources;
-use crate::volume_in_use::{VolumeUser, volume_user};
+use crate::volume_in_use::{ClaimUsers, VolumeUser};
 
 pub(crate) fn settings() -> Settings {
     Settings {
@@ -222,8 +222,11 @@ impl Request {
         let mut state = ClaimState { claim: Some(claim), waits_for_consumer: false, used_by: None };
         (self.claim)(&mut state);
         if state.claim.as_ref().is_some_and(|claim| !claim.shared) {
-            let pods: Vec<&Pod> = self.neighbours.iter().collect();
-            state.used_by = state.used_by.or_else(|| volume_user(name, &self.server, &[], &pods));
+            let mut users = ClaimUsers::default();
+            for pod in &self.neighbours {
+                users.insert_pod(name, pod);
+            }
+            state.used_by = state.used_by.or_else(|| users.user_before(&self.server));
         }
         state
     }

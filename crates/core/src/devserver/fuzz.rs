@@ -14,7 +14,7 @@ use odc_api::v1alpha1::{
 use proptest::prelude::*;
 
 use super::fixtures::{self, Request, at, settings};
-use super::{SecretState, SoftState, queue_intent, reconcile};
+use super::{QueueRequest, SecretState, SoftState, queue_intent, reconcile};
 use crate::cluster::{Container, ContainerState, Exit, Node, Pod, PodPhase, Readiness, ServerPod};
 
 fn time() -> impl Strategy<Value = Timestamp> {
@@ -167,7 +167,7 @@ proptest! {
         let soft_state = SoftState { secret, secret_checked_at, deferred_phase, ..SoftState::default() };
         let run = |request: &Request| {
             request.check(|checked| {
-                queue_intent(&request.server, checked, !pods.is_empty(), &settings(), now);
+                queue_intent(&request.server, QueueRequest::new(checked), || !pods.is_empty(), &settings(), now);
                 reconcile(&request.server, checked, &observed, &soft_state, &settings(), now)
             })
         };

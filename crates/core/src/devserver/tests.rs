@@ -6,7 +6,7 @@ use odc_api::v1alpha1::condition::{Reason, Type};
 use odc_api::v1alpha1::{Admission, Desired, DevServer, DevServerStatus, Hibernation, HibernationCause, Phase};
 
 use super::fixtures::{ClaimState, Request, at, node, observed, settings};
-use super::{Query, QueueIntent, SecretState, SoftState, queue_intent, reconcile};
+use super::{Query, QueueIntent, QueueRequest, SecretState, SoftState, queue_intent, reconcile};
 
 #[track_caller]
 fn check(given: &Request, has_pods: bool, expect: QueueIntent) {
@@ -15,7 +15,10 @@ fn check(given: &Request, has_pods: bool, expect: QueueIntent) {
 
 #[track_caller]
 fn check_until(given: &Request, has_pods: bool, expect: (QueueIntent, Option<Timestamp>)) {
-    given.check(|checked| assert_eq!(queue_intent(&given.server, checked, has_pods, &settings(), at(1_000)), expect));
+    let intent = given.check(|checked| {
+        queue_intent(&given.server, QueueRequest::new(checked), || has_pods, &settings(), at(1_000))
+    });
+    assert_eq!(intent, expect);
 }
 
 fn with(change: impl FnOnce(&mut DevServerStatus)) -> Request {

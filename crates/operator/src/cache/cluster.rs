@@ -6,12 +6,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::runtime::reflector::{ObjectRef, Store};
 use odc_api::name::FlavorName;
-use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Home, Team};
+use odc_api::v1alpha1::{DevServer, DevServerFlavor, DevServerUser, Disk, DiskOperation, Team};
 use odc_core::cluster;
 use odc_core::manifest::Kind;
 use parking_lot::{Mutex, RwLock};
 
-use super::{Cache, Key};
+use super::claim_index::ClaimIndex;
+use super::{Cache, Key, key};
 use crate::devserver::validation_inputs::claims;
 use crate::missing_nodes::MissingNodes;
 
@@ -40,6 +41,8 @@ pub struct ClusterCache {
     /// The names of servers and disks.
     pub namespace_index: NamespaceIndex,
     pub disk_index: NamespaceIndex,
+    /// The servers and pods that use each claim.
+    pub claim_index: ClaimIndex,
 }
 
 impl ClusterCache {
@@ -65,6 +68,7 @@ impl ClusterCache {
             managed_objects: ManagedObjects::default(),
             namespace_index: NamespaceIndex::default(),
             disk_index: NamespaceIndex::default(),
+            claim_index: ClaimIndex::default(),
         }
     }
 
@@ -110,19 +114,31 @@ impl ClusterCache {
 
     /// Returns the servers whose home is the disk.
     pub fn servers_of_disk(&self, namespace: &str, disk: &str) -> Vec<Arc<DevServer>> {
-        let is_home = |server: &Arc<DevServer>| matches!(&server.spec.home, Home::Disk(home) if home.as_str() == disk);
-        self.servers_in_namespace(namespace).filter(is_home).collect()
+        let names = self.claim_index.servers_of_disk(namespace, disk);
+        names.iter().filter_map(|name| self.server(namespace, name)).collect()
     }
 
-    fn servers_in_namespace(&self, namespace: &str) -> impl Iterator<Item = Arc<DevServer>> {
-        let names = self.namespace_index.names(namespace).into_iter();
-        names.filter_map(move |name| self.server(namespace, &name))
+    /// Updates the claims of a server in the index. They depend on its spec, the disk of its home, its flavor, and the
+    /// default flavors of its owner and the cluster.
+    pub fn index_server(&self, server: &DevServer) {
+        self.claim_index.insert_server(&key(server), server, claims(self, server));
     }
 
-    /// Returns the servers that mount a claim of their namespace, by their own spec or by their flavor's.
-    pub fn servers_mounting(&self, namespace: &str, claim: &str) -> Vec<Arc<DevServer>> {
-        let servers = self.servers_in_namespace(namespace);
-        servers.filter(|server| claims(self, server).iter().any(|mounted| mounted == claim)).collect()
+    /// Updates the claims of all servers.
+    pub fn index_servers(&self) {
+        self.servers.state().iter().for_each(|server| self.index_server(server));
+    }
+
+    /// Updates the claims of the servers of one namespace.
+    pub fn index_namespace(&self, namespace: &str) {
+        let names = self.namespace_index.names(namespace);
+        let servers = names.iter().filter_map(|name| self.server(namespace, name));
+        servers.for_each(|server| self.index_server(&server));
+    }
+
+    /// Updates the claims of a cached or removed pod in the index.
+    pub fn index_pod(&self, key: &Key) {
+        self.claim_index.set_pod(key, self.pods.get(&key.0, &key.1).as_deref());
     }
 }
 

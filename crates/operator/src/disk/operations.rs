@@ -35,7 +35,7 @@ pub async fn run(ctx: Arc<Context>) {
     }
 }
 
-async fn reconcile_all(ctx: &Context) -> Result<(), Error> {
+async fn reconcile_all(ctx: &Arc<Context>) -> Result<(), Error> {
     let mut namespaces = BTreeMap::<String, Vec<Arc<DiskOperation>>>::new();
     for operation in ctx.cluster.disk_operations.all() {
         namespaces.entry(operation.metadata.namespace.clone().unwrap_or_default()).or_default().push(operation);

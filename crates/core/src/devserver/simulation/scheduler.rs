@@ -11,7 +11,7 @@ use super::observer::Effect;
 use super::{Cluster, Pod};
 use crate::cluster::Readiness;
 use crate::devserver::fixtures::settings;
-use crate::devserver::{QueueIntent, active_admission, queue_intent};
+use crate::devserver::{QueueIntent, QueueRequest, active_admission, queue_intent};
 
 /// How long a pod may be unschedulable.
 const UNSCHEDULABLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,7 +40,9 @@ impl Cluster {
         let settings = settings();
         let is_owned = |pod: &Pod| pod.details().created_for == server.metadata.uid;
         let has_pods = self.pods.iter().any(is_owned);
-        let (intent, _) = self.request.check(|checked| queue_intent(server, checked, has_pods, &settings, self.now));
+        let (intent, _) = self
+            .request
+            .check(|checked| queue_intent(server, QueueRequest::new(checked), || has_pods, &settings, self.now));
         let old = server.status.as_ref().and_then(|status| status.admission.clone()).unwrap_or_default();
         if active_admission(server.status.as_ref()).is_some() {
             let released = Admission { nodes: vec![], admitted_at: None, preempt_at: None, ..old.clone() };
