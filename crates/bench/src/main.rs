@@ -1,25 +1,28 @@
 //! `./dev bench`: benchmarks of the local cluster, the operator, the agent's SSH server, devctl, disks, the queue end to end,
-//! and the scheduler alone.
+//! the scheduler alone, and the service layer.
 //!
 //! Absolute times mean little on a shared machine, so each is also reported relative to a baseline of the same run: the start
-//! of a control plane without nodes, the write rate of the API server, OpenSSH, kubectl, or a server with an ephemeral home.
+//! of a control plane without nodes, the write rate of the API server, OpenSSH, kubectl, a server with an ephemeral home, or
+//! Python programs that do the same work.
 
 #![expect(clippy::cast_precision_loss, reason = "printed figures")]
 
 mod agent;
+mod cpu;
 mod devctl;
 mod disks;
 mod local;
 mod operator;
 mod queue;
 mod scheduler;
+mod service;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 /// `tune` plans without any measurement; the scheduler benchmark runs it under callgrind to count instructions.
-const USAGE: &str = "use agent, devctl, disks, local, operator [SERVERS], queue, scheduler [--openb DIRECTORY] or \
-                     tune NODES PLANS PENDING";
+const USAGE: &str = "use agent, devctl, disks, local, operator [SERVERS], queue, scheduler [--openb DIRECTORY], \
+                     service [--short] or tune NODES PLANS PENDING";
 
 /// Default number of servers of the operator benchmark.
 const OPERATOR_SERVERS: usize = 10_000;
@@ -65,6 +68,8 @@ async fn main() -> ExitCode {
         ["queue"] => queue::run().await,
         ["scheduler"] => scheduler::run(None),
         ["scheduler", "--openb", directory] => scheduler::run(Some(Path::new(directory))),
+        ["service"] => service::run(&service::Sizes::FULL).await,
+        ["service", "--short"] => service::run(&service::Sizes::SHORT).await,
         ["tune", ref numbers @ ..] => scheduler::tune(numbers).map(Report::from),
         _ => Err(anyhow::anyhow!("unknown benchmark\nhint: {USAGE}")),
     };

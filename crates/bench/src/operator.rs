@@ -17,7 +17,7 @@ use odc_tests::operator::{self as operator_process, Operator};
 use odc_tests::{ControlPlane, wait, with_new_control_plane};
 use serde_json::json;
 
-use crate::Report;
+use crate::{Report, cpu};
 
 /// Concurrent writes.
 pub(crate) const CONCURRENCY: usize = 32;
@@ -366,9 +366,5 @@ pub(crate) fn memory(operator: &Operator) -> anyhow::Result<u64> {
 
 /// Returns the CPU time of the operator since its start.
 pub(crate) fn cpu_time(operator: &Operator) -> anyhow::Result<Duration> {
-    let pid = operator.child.id().context("the operator is running")?;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let (_, rest) = stat.rsplit_once(')').context("/proc/PID/stat has a name")?;
-    let ticks: u64 = rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
-    Ok(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second()))
+    cpu::process(operator.child.id().context("the operator is running")?)
 }
