@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::duration::Duration;
 use crate::name::{FlavorName, ObjectName, TeamName, UserName};
@@ -19,7 +21,7 @@ pub const VERSION: &str = "v1alpha1";
 pub const API_VERSION: &str = "queue.odc.dev/v1alpha1";
 
 /// An estimated start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartEstimate {
     /// Whether the server would start now.
@@ -37,10 +39,11 @@ pub struct StartEstimate {
 }
 
 /// The queue of one flavor, without the names of servers and users.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Queue {
     /// The name is that of the flavor.
+    #[schemars(with = "Map<String, Value>")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub pending: Vec<PendingServer>,
@@ -50,7 +53,7 @@ pub struct Queue {
 }
 
 /// A pending server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingServer {
     /// Position in the queue of the flavor.
@@ -64,16 +67,17 @@ pub struct PendingServer {
 }
 
 /// Estimated starts of new servers of one flavor for the user of the namespace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Availability {
     /// The name is that of the flavor.
+    #[schemars(with = "Map<String, Value>")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub sizes: Vec<AvailableSize>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AvailableSize {
     pub count: u32,
@@ -86,7 +90,7 @@ pub struct AvailableSize {
 }
 
 /// Accuracy of start estimates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtaCalibration {
     pub estimates: u64,
@@ -97,7 +101,7 @@ pub struct EtaCalibration {
 }
 
 /// A planned start that was delayed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DelayedStart {
     pub from: Time,
@@ -111,9 +115,10 @@ pub struct DelayedStart {
 }
 
 /// A pending server, with the name of the server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueEntry {
+    #[schemars(with = "Map<String, Value>")]
     pub metadata: ObjectMeta,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<FlavorName>,
@@ -155,7 +160,7 @@ pub struct DryRun {
 }
 
 /// The fields and defaults are those of a server's spec.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DryRunSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,7 +189,7 @@ pub struct DryRunSpec {
     pub claims: Vec<ObjectName>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DryRunStatus {
     pub start: StartEstimate,
@@ -211,7 +216,7 @@ pub struct WhatIf {
 }
 
 /// Complete quotas of teams and users. Others keep their quota.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WhatIfSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -220,7 +225,7 @@ pub struct WhatIfSpec {
     pub users: BTreeMap<UserName, Quota>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfStatus {
     /// Number of pending servers.
@@ -231,7 +236,7 @@ pub struct WhatIfStatus {
 }
 
 /// A server whose planned start would change. A planned start is the latest start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartChange {
     pub namespace: String,
@@ -243,7 +248,7 @@ pub struct StartChange {
 }
 
 /// A planned start: now, at a time, or neither if it is unknown.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedStart {
     #[serde(default)]

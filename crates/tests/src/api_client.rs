@@ -1,5 +1,7 @@
 //! A client of the HTTP API with one credential.
 
+mod web_socket;
+
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -18,10 +20,12 @@ use serde_json::Value;
 
 use crate::wait;
 
+pub use web_socket::WebSocket;
+
 const TIMEOUT: Duration = Duration::from_secs(60);
 const BASE_PATH: &str = "/api/v1";
 
-/// Clones share their connections.
+/// Clones share their connections. Without a credential, requests are anonymous.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -33,11 +37,24 @@ pub struct ApiClient {
 pub struct Response {
     pub status: u16,
     pub headers: HeaderMap,
-    /// `Null` if the body is empty.
+    /// `Null` if the body is empty, a string if it is not JSON.
     pub body: Value,
 }
 
 impl Response {
+    async fn read(response: http::Response<Incoming>) -> anyhow::Result<Self> {
+        let (head, body) = response.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let mut response = Self { status: head.status.as_u16(), headers: head.headers, body: Value::Null };
+        if response.header("content-type").ends_with("json") {
+            response.body = serde_json::from_slice(&bytes).context(text)?;
+        } else if !text.is_empty() {
+            response.body = Value::String(text);
+        }
+        Ok(response)
+    }
+
     /// Returns a header, empty if it is absent or not text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -73,14 +90,7 @@ impl ApiClient {
     ) -> anyhow::Result<Response> {
         let answer = async {
             let response = self.start(method.clone(), path, body, headers).await?;
-            let (head, body) = response.into_parts();
-            let body = body.collect().await?.to_bytes();
-            let body = if body.is_empty() {
-                Value::Null
-            } else {
-                serde_json::from_slice(&body).with_context(|| String::from_utf8_lossy(&body).into_owned())?
-            };
-            Ok(Response { status: head.status.as_u16(), headers: head.headers, body })
+            Response::read(response).await
         };
         let answer = tokio::time::timeout(TIMEOUT, answer).await.context("timed out").flatten();
         answer.with_context(|| format!("{method} {path}"))
@@ -94,10 +104,10 @@ impl ApiClient {
         body: Option<&Value>,
         headers: &[(&str, &str)],
     ) -> anyhow::Result<http::Response<Incoming>> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{BASE_PATH}{path}", self.url))
-            .header(header::AUTHORIZATION, format!("Bearer {}", self.credential));
+        let mut request = Request::builder().method(method).uri(format!("{}{BASE_PATH}{path}", self.url));
+        if !self.credential.is_empty() {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {}", self.credential));
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -144,9 +154,26 @@ impl ApiClient {
 
     /// Opens a stream of server-sent events.
     pub async fn events(&self, path: &str) -> anyhow::Result<EventStream> {
+        let opened = self.try_events(path).await?;
+        opened.map_err(|response| anyhow::anyhow!("GET {path}: {} {}", response.status, response.body))
+    }
+
+    /// Opens a stream of server-sent events, or returns the response that refuses it.
+    pub async fn try_events(&self, path: &str) -> anyhow::Result<Result<EventStream, Response>> {
         let response = self.start(Method::GET, path, None, &[("accept", "text/event-stream")]).await?;
-        anyhow::ensure!(response.status() == 200, "GET {path}: {}", response.status());
-        Ok(EventStream { body: response.into_body(), received: BytesMut::new() })
+        if response.status() != 200 {
+            return Ok(Err(Response::read(response).await?));
+        }
+        Ok(Ok(EventStream { body: response.into_body(), received: BytesMut::new() }))
+    }
+
+    /// Opens a WebSocket, or returns the response that refuses it.
+    pub async fn try_web_socket(&self, path: &str) -> anyhow::Result<Result<WebSocket, Response>> {
+        let response = self.start(Method::GET, path, None, web_socket::HANDSHAKE).await?;
+        if response.status() != 101 {
+            return Ok(Err(Response::read(response).await?));
+        }
+        Ok(Ok(WebSocket::new(hyper::upgrade::on(response).await?)))
     }
 }
 

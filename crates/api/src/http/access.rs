@@ -31,6 +31,7 @@ pub struct CreateKey {
     pub description: String,
     /// Scopes of the key, such as servers:read. Defaults to those of the caller without admin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub scopes: Option<Vec<String>>,
     /// How long the key is valid, at most 2160h (90 days), which is the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,14 +5,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::name::DiskName;
-use crate::v1alpha1::DiskArguments;
+use crate::v1alpha1::{DiskArguments, DiskSpec};
 
 /// A disk to create: its name and the fields of its spec.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("additionalProperties" = false))]
 pub struct CreateDisk {
     pub name: DiskName,
     /// Fields of the spec.
     #[serde(flatten)]
+    #[schemars(schema_with = "DiskSpec::json_schema")]
     pub spec: Map<String, Value>,
 }
 

@@ -1,5 +1,6 @@
 //! What is known about a request before its handler runs.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ pub(super) struct RequestContext(Arc<RequestData>);
 #[derive(Debug)]
 pub(super) struct RequestData {
     pub caller: Caller,
+    pub credential: Credential,
     pub origin: Origin,
     pub client_version: Option<String>,
     pub idempotency_key: Option<String>,
@@ -29,6 +31,27 @@ pub(super) struct RequestData {
     pub if_none_match: Option<String>,
     /// SHA-256 of method, path and query.
     pub target_hash: [u8; 32],
+}
+
+/// The credential of a caller, which streams check again.
+#[derive(Clone)]
+pub(super) struct Credential(String);
+
+impl Credential {
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Does not show the secret.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential")
+    }
 }
 
 impl RequestContext {

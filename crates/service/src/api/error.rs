@@ -44,6 +44,10 @@ impl Error {
         Self::with_detail(ProblemType::Unauthenticated, detail)
     }
 
+    pub const fn is_unauthenticated(&self) -> bool {
+        matches!(self.kind, ProblemType::Unauthenticated)
+    }
+
     /// Returns the error for an object that does not exist or that the caller may not see. Both are the same.
     pub fn not_found(noun: &str, name: &str) -> Self {
         Self::with_detail(ProblemType::NotFound, format!("{noun} {name} not found"))

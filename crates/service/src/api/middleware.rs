@@ -17,7 +17,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use uuid::Uuid;
 
 use super::accept::MAX_WAIT;
-use super::context::{RequestContext, RequestData};
+use super::context::{Credential, RequestContext, RequestData};
 use super::error::{Error, REQUEST_ID, Result};
 use super::{App, MINIMUM_CLIENT_VERSION};
 
@@ -150,6 +150,7 @@ async fn context(app: &App, parts: &Parts, address: Option<IpAddr>) -> Result<Re
         .chain_update([0]);
     Ok(RequestContext::new(RequestData {
         caller,
+        credential: Credential::new(credential),
         origin: Origin { client_ip: address, user_agent: agent },
         client_version: client_version(headers),
         idempotency_key: idempotency_key(headers)?,

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use odc_store::page::{MAX_PAGE_SIZE, Page};
 use serde::Deserialize;
 
+use super::body::QueryTime;
 use super::error::{Error, Result};
 
 /// The number of items of a page without the parameter `limit`.
@@ -35,7 +36,8 @@ impl Cursor {
     /// Returns the time and id of the last row of the previous page.
     fn row<Id: FromStr>(&self) -> Result<(Timestamp, Id)> {
         let (at, id) = self.parts().ok_or_else(invalid)?;
-        Ok((at.parse().map_err(|_| invalid())?, id.parse().map_err(|_| invalid())?))
+        let at: Timestamp = at.parse().map_err(|_| invalid())?;
+        Ok((QueryTime::try_from(at).map_err(|_| invalid())?.get(), id.parse().map_err(|_| invalid())?))
     }
 }
 
@@ -81,6 +83,8 @@ mod tests {
         let row = cursor(Cursor::after(&[&at.to_string(), &Uuid::nil().to_string()]));
         assert_eq!(rows(Some(&row), None).unwrap(), Page { after: Some((at, Uuid::nil())), limit: 100 });
         assert!(rows::<i64>(Some(&row), None).is_err());
+        let ancient = cursor(Cursor::after(&["-009999-01-02T01:59:59Z", "1"]));
+        assert!(rows::<i64>(Some(&ancient), None).is_err());
     }
 
     #[test]

@@ -12,6 +12,9 @@ mod operation;
 mod queue;
 mod service;
 
+use std::time::Duration;
+
+use odc_api::name::UserName;
 use odc_core::access::{self as rules, Action, Decision, Target};
 use odc_store::audit::{Entry, Outcome};
 use serde::Deserialize;
@@ -41,17 +44,30 @@ pub(super) fn all() -> Routes {
         .merge(event_stream::routes())
 }
 
-const USER: Parameter = parameter("user", "string", "User who owns the object. Defaults to the caller.");
-const DRY_RUN: Parameter = parameter("dryRun", "boolean", "Validates the request without executing it.");
-const UID: Parameter = parameter("uid", "string", "Uid of the object. Another object of this name is not deleted.");
-const ALL: Parameter = parameter("all", "boolean", "Objects of all users, for administrators and auditors only.");
-const CURSOR: Parameter = parameter("cursor", "string", "Value of nextCursor of the previous page.");
-const LIMIT: Parameter = parameter("limit", "integer", "Number of items of a page, at most 500. Defaults to 100.");
+/// How long a stream continues after its caller is not accepted any more.
+const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+const USER: Parameter = parameter::<String>("user", "User who owns the object. Defaults to the caller.");
+const LISTED_USER: Parameter = parameter::<String>(
+    "user",
+    "User whose objects to return. Defaults to all users for administrators and auditors, else to the caller.",
+);
+const UID: Parameter = parameter::<String>("uid", "Uid of the object. Another object of this name is not deleted.");
+const ALL: Parameter = parameter::<bool>("all", "Objects of all users, for administrators and auditors only.");
+const CURSOR: Parameter = parameter::<String>("cursor", "Value of nextCursor of the previous page.");
+const LIMIT: Parameter = parameter::<u32>("limit", "Number of items of a page, at most 500. Defaults to 100.");
 
 /// Whose object a request is about.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 struct OwnerQuery {
+    user: Option<String>,
+}
+
+/// Whose object a request is about, and whether it is only validated.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ChangeQuery {
     user: Option<String>,
     #[serde(default)]
     dry_run: bool,
@@ -83,12 +99,27 @@ struct PageQuery {
 fn authorize(app: &App, ctx: &RequestContext, action: Action, target: Target<'_>, object: (&str, &str)) -> Result<()> {
     let (noun, name) = object;
     let error = match rules::decide(&ctx.caller, action, target) {
-        Decision::Allow => return Ok(()),
+        Decision::Allow => return check_user_name(ctx, target),
         Decision::NotFound => Error::not_found(noun, name),
         Decision::Forbidden(reason) => Error::forbidden(reason),
     };
     record_denial(app, ctx, action, target, object);
     Err(error)
+}
+
+/// Checks the name of a user that the caller may see. It becomes part of a namespace.
+fn check_user_name(ctx: &RequestContext, target: Target<'_>) -> Result<()> {
+    match target {
+        Target::User(user) if user != ctx.caller.user && user.parse::<UserName>().is_err() => {
+            Err(Error::not_found("user", user))
+        }
+        Target::User(_) | Target::Cluster => Ok(()),
+    }
+}
+
+/// Checks that a user exists, before something is created for them.
+fn check_user_exists(app: &App, user: &str) -> Result<()> {
+    app.cluster.users.get("", user).map(drop).ok_or_else(|| Error::not_found("user", user))
 }
 
 /// Checks the permission for the objects of one user.
@@ -106,6 +137,19 @@ fn authorize_list(app: &App, ctx: &RequestContext, action: Action, user: Option<
     match user {
         Some(user) => authorize_user(app, ctx, action, user, ("user", user)),
         None => authorize_user(app, ctx, action, &ctx.caller.user, ("user", &ctx.caller.user)),
+    }
+}
+
+/// Waits until the caller of a stream is not accepted any more, or has another role. A part of the service that is unavailable
+/// does not end streams.
+async fn wait_until_rejected(app: App, ctx: RequestContext) {
+    loop {
+        tokio::time::sleep(STREAM_CHECK_INTERVAL).await;
+        match app.authenticator.authenticate(ctx.credential.as_str(), &app.cluster.users).await {
+            Ok(caller) if caller == ctx.caller => {}
+            Err(error) if !error.is_unauthenticated() => {}
+            Ok(_) | Err(_) => return,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ mod leader_election;
 mod lifecycle;
 mod placement;
 mod queue;
-mod queue_api;
+pub mod queue_api;
 mod races;
 mod rbac;
 mod rejected_writes;

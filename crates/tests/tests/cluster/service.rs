@@ -1,5 +1,6 @@
 //! The HTTP API, the worker and the projection as processes, under load and faults.
 
+mod authorization;
 mod counts;
 mod fixture;
 mod idempotency;

@@ -11,7 +11,7 @@ use odc_store::audit::{Entry, Outcome};
 use odc_store::key::{Created, NewKey};
 use serde_json::json;
 
-use super::{OwnerQuery, USER, authorize_user};
+use super::{OwnerQuery, USER, authorize_user, check_user_exists};
 use crate::api::App;
 use crate::api::auth::{generate_key, hash_key};
 use crate::api::body::{Json, JsonBody, Name, Params};
@@ -49,7 +49,7 @@ pub(super) fn routes() -> Routes {
             Operation::delete("/keys/{id}", "revokeKey", "Revokes an API key on all replicas.")
                 .requires(Action::WriteKeys)
                 .query(&[USER])
-                .status(204),
+                .returns_nothing(204),
             revoke,
         )
         .add(
@@ -99,7 +99,7 @@ async fn create(
 ) -> Result<Response> {
     let user = ctx.user(query.user.as_deref());
     authorize_user(&app, &ctx, Action::WriteKeys, user, ("user", user))?;
-    app.cluster.users.get("", user).ok_or_else(|| Error::not_found("user", user))?;
+    check_user_exists(&app, user)?;
     let CreateKey { description, scopes, valid_for } = body.value;
     let scopes = match scopes {
         Some(names) => parse_scopes(&names)?,
@@ -132,6 +132,9 @@ struct NewScopedKey<'a> {
 async fn issue(app: &App, ctx: &RequestContext, new: NewScopedKey<'_>) -> Result<Response> {
     if !ctx.caller.may_grant(new.scopes) {
         return Err(Error::with_detail(ProblemType::Forbidden, "a key cannot have scopes that its creator lacks"));
+    }
+    if new.scopes.iter().next().is_none() {
+        return Err(Error::with_detail(ProblemType::InvalidObject, "scopes: at least one is required"));
     }
     if new.description.chars().count() > 128 || new.description.contains('\0') {
         return Err(Error::with_detail(ProblemType::InvalidObject, "description: at most 128 characters"));

@@ -13,28 +13,28 @@ use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{CURSOR, LIMIT, OwnerQuery, USER, authorize_list, authorize_user};
+use super::{CURSOR, LIMIT, LISTED_USER, OwnerQuery, USER, authorize_list, authorize_user};
 use crate::api::App;
 use crate::api::accept;
-use crate::api::body::{Json, JsonBody, Name, Params};
+use crate::api::body::{Json, JsonBody, Name, Params, QueryTime};
 use crate::api::context::RequestContext;
 use crate::api::document::{Operation, Parameter, Routes, parameter};
 use crate::api::error::{Error, Result};
 use crate::api::page::{Cursor, rows};
 
-const FROM: Parameter = parameter("from", "string", "Start of the period. Defaults to 30 days ago.");
-const UNTIL: Parameter = parameter("until", "string", "End of the period. Defaults to now.");
+const FROM: Parameter = parameter::<Time>("from", "Start of the period. Defaults to 30 days ago.");
+const UNTIL: Parameter = parameter::<Time>("until", "End of the period. Defaults to now.");
 
 pub(super) fn routes() -> Routes {
     let filters = [
-        USER,
+        LISTED_USER,
         CURSOR,
         LIMIT,
-        parameter("actor", "string", "User who acted."),
-        parameter("action", "string", "Such as devserver.create."),
-        parameter("object", "string", "Name of the object."),
-        parameter("since", "string", "Time of the oldest entry."),
-        parameter("until", "string", "Time after the newest entry."),
+        parameter::<String>("actor", "User who acted."),
+        parameter::<String>("action", "Such as devserver.create."),
+        parameter::<String>("object", "Name of the object."),
+        parameter::<Time>("since", "Time of the oldest entry."),
+        parameter::<Time>("until", "Time after the newest entry."),
     ];
     let tokens =
         json!({"provider": "bedrock", "providerRequestId": "r-1", "model": "m", "inputTokens": 10, "outputTokens": 5});
@@ -48,7 +48,7 @@ pub(super) fn routes() -> Routes {
         .add(
             Operation::get("/usage", "getUsage", "Returns the use of devices, by user, team and flavor.")
                 .requires(Action::ReadUsage)
-                .query(&[USER, FROM, UNTIL])
+                .query(&[LISTED_USER, FROM, UNTIL])
                 .returns::<Page<FlavorUsage>>(),
             usage,
         )
@@ -59,7 +59,7 @@ pub(super) fn routes() -> Routes {
                 "Returns the tokens of language models, by user and model.",
             )
             .requires(Action::ReadUsage)
-            .query(&[USER, FROM, UNTIL])
+            .query(&[LISTED_USER, FROM, UNTIL])
             .returns::<Page<ModelUsage>>(),
             token_usage,
         )
@@ -68,7 +68,7 @@ pub(super) fn routes() -> Routes {
                 .requires(Action::WriteUsage)
                 .query(&[USER])
                 .body::<ReportTokens>(tokens)
-                .status(204),
+                .returns_nothing(204),
             report_tokens,
         )
         .add(
@@ -95,15 +95,15 @@ async fn get_request(State(app): State<App>, ctx: RequestContext, Name(id): Name
 #[serde(deny_unknown_fields)]
 struct PeriodQuery {
     user: Option<String>,
-    from: Option<Timestamp>,
-    until: Option<Timestamp>,
+    from: Option<QueryTime>,
+    until: Option<QueryTime>,
 }
 
 impl PeriodQuery {
     fn period(&self) -> Result<(Timestamp, Timestamp)> {
-        let until = self.until.unwrap_or_else(Timestamp::now);
+        let until = self.until.map_or_else(Timestamp::now, QueryTime::get);
         let default = || until.checked_sub(Span::new().hours(30 * 24)).unwrap_or(Timestamp::MIN);
-        let from = self.from.unwrap_or_else(default);
+        let from = self.from.map_or_else(default, QueryTime::get);
         if from > until {
             return Err(Error::invalid("from must not be after until"));
         }
@@ -192,8 +192,8 @@ struct AuditQuery {
     actor: Option<String>,
     action: Option<String>,
     object: Option<String>,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
+    since: Option<QueryTime>,
+    until: Option<QueryTime>,
 }
 
 async fn audit(
@@ -207,8 +207,8 @@ async fn audit(
         actor: query.actor,
         action: query.action,
         object_name: query.object,
-        since: query.since,
-        until: query.until,
+        since: query.since.map(QueryTime::get),
+        until: query.until.map(QueryTime::get),
     };
     let entries = app.store.list_audit(&ctx.visible(query.user.as_deref()), &filter, &page).await?;
     let is_full = entries.len() == usize::try_from(page.limit).unwrap_or(usize::MAX);

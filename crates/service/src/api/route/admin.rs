@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::devserver::merge;
-use super::{CURSOR, DRY_RUN, LIMIT, PageQuery, authorize};
+use super::{CURSOR, LIMIT, PageQuery, authorize, record_denial};
 use crate::api::App;
 use crate::api::accept::{accept, preconditions};
 use crate::api::body::{Json, JsonBody, Name, Params};
@@ -28,18 +28,19 @@ use crate::api::error::{Error, Result};
 use crate::api::resource::{self, ApiResource, Watchable};
 use crate::message::{ApplyMode, ApplyObject, DeleteObject, Message, Preconditions};
 
-const FORCE: Parameter = parameter("force", "boolean", "Takes over fields of other field managers.");
+const FORCE: Parameter = parameter::<bool>("force", "Takes over fields of other field managers.");
 
 /// Declares the routes by which administrators change a kind.
 macro_rules! change_routes {
     ($routes:expr, $path:literal, $noun:literal, $apply_id:literal, $merge_id:literal, $delete_id:literal, $kinds:ident,
-     $kind:literal, $apply:ident, $delete:ident, $example:tt) => {
+     $kind:literal, $resource:ty, $apply:ident, $delete:ident, $example:tt) => {
         $routes
             .add(
                 Operation::put($path, $apply_id, concat!("Creates or replaces a ", $noun, " (server-side apply)."))
                     .requires(Action::WriteCluster)
-                    .query(&[FORCE, DRY_RUN])
+                    .query(&[FORCE])
                     .accepted()
+                    .dry_run::<$resource>()
                     .body::<ApplySpec>(json!({"spec": $example})),
                 |State(app): State<App>, ctx: RequestContext, Name(name): Name, Params(query): Params<ApplyQuery>,
                  body: JsonBody<ApplySpec>| async move {
@@ -52,8 +53,8 @@ macro_rules! change_routes {
             .add(
                 Operation::patch($path, $merge_id, concat!("Creates a ", $noun, ", or changes fields of it by a merge patch."))
                     .requires(Action::WriteCluster)
-                    .query(&[DRY_RUN])
                     .accepted()
+                    .dry_run::<$resource>()
                     .body::<ApplySpec>(json!({"spec": $example})),
                 |State(app): State<App>, ctx: RequestContext, Name(name): Name, Params(query): Params<ApplyQuery>,
                  body: JsonBody<ApplySpec>| async move {
@@ -65,8 +66,8 @@ macro_rules! change_routes {
             .add(
                 Operation::delete($path, $delete_id, concat!("Deletes a ", $noun, "."))
                     .requires(Action::WriteCluster)
-                    .query(&[DRY_RUN])
-                    .accepted(),
+                    .accepted()
+                    .dry_run::<$resource>(),
                 |State(app): State<App>, ctx: RequestContext, Name(name): Name, Params(query): Params<DeleteQuery>| async move {
                     authorize(&app, &ctx, Action::WriteCluster, Target::Cluster, ($noun, &name))?;
                     if query.dry_run {
@@ -95,7 +96,7 @@ pub(super) fn routes() -> Routes {
         .add(
             Operation::get("/flavors/{name}", "getFlavor", "Returns a flavor.")
                 .requires(Action::ReadCatalog)
-                .returns::<FlavorResource>(),
+                .returns_object::<FlavorResource>(),
             get_flavor,
         )
         .add(
@@ -108,7 +109,7 @@ pub(super) fn routes() -> Routes {
         .add(
             Operation::get("/users/{name}", "getUser", "Returns a user.")
                 .requires(Action::ReadUsers)
-                .returns::<UserResource>(),
+                .returns_object::<UserResource>(),
             get_user,
         )
         .add(
@@ -125,7 +126,7 @@ pub(super) fn routes() -> Routes {
         .add(
             Operation::get("/teams/{name}", "getTeam", "Returns a team.")
                 .requires(Action::ReadUsers)
-                .returns::<TeamResource>(),
+                .returns_object::<TeamResource>(),
             get_team,
         )
         .add(
@@ -159,11 +160,11 @@ pub(super) fn routes() -> Routes {
             create_node_operation,
         );
     let routes = change_routes!(routes, "/flavors/{name}", "flavor", "applyFlavor", "patchFlavor", "deleteFlavor", flavors,
-        "DevServerFlavor", FlavorApply, FlavorDelete, {"resources": {"per": "Server", "cpu": "2", "memory": "4Gi"}});
+        "DevServerFlavor", FlavorResource, FlavorApply, FlavorDelete, {"resources": {"per": "Server", "cpu": "2", "memory": "4Gi"}});
     let routes = change_routes!(routes, "/users/{name}", "user", "applyUser", "patchUser", "deleteUser", users,
-        "DevServerUser", UserApply, UserDelete, {"displayName": "Ada"});
+        "DevServerUser", UserResource, UserApply, UserDelete, {"displayName": "Ada"});
     change_routes!(routes, "/teams/{name}", "team", "applyTeam", "patchTeam", "deleteTeam", teams,
-        "Team", TeamApply, TeamDelete, {"members": ["ada"]})
+        "Team", TeamResource, TeamApply, TeamDelete, {"members": ["ada"]})
 }
 
 #[derive(Deserialize)]
@@ -271,8 +272,10 @@ async fn list_teams(
 }
 
 async fn get_team(State(app): State<App>, ctx: RequestContext, Name(name): Name) -> Result<Response> {
-    let team = app.cluster.teams.get("", &name).filter(|team| is_member(&ctx, team));
-    team.ok_or_else(|| Error::not_found("team", &name))?;
+    if app.cluster.teams.get("", &name).is_some_and(|team| !is_member(&ctx, &team)) {
+        record_denial(&app, &ctx, Action::ReadUsers, Target::Cluster, ("team", &name));
+        return Err(Error::not_found("team", &name));
+    }
     resource::respond(&app.cluster.teams, &ctx, "", &name).await
 }
 

@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::{
-    ALL, CURSOR, DRY_RUN, DeleteQuery, LIMIT, OwnerQuery, UID, USER, authorize_all, authorize_list, authorize_user,
-    listed_user,
+    ALL, CURSOR, ChangeQuery, DeleteQuery, LIMIT, LISTED_USER, OwnerQuery, UID, USER, authorize_all, authorize_list,
+    authorize_user, check_user_exists, listed_user,
 };
 use crate::api::App;
 use crate::api::accept::{accept, preconditions};
@@ -41,16 +41,16 @@ pub(super) fn routes() -> Routes {
     let write = |operation: Operation| operation.requires(Action::WriteServers).query(&[USER]).accepted();
     let example = json!({"name": "box", "flavor": "cpu", "lifetime": "1h"});
     let filters = [
-        USER,
+        LISTED_USER,
         ALL,
         CURSOR,
         LIMIT,
-        parameter("phase", "string", "Phases to return, separated by commas."),
-        parameter("flavor", "string", "Flavor to return."),
-        parameter("name", "string", "Name to return."),
-        parameter("history", "boolean", "Returns servers from the database, newest first, including deleted ones."),
+        parameter::<String>("phase", "Phases to return, separated by commas."),
+        parameter::<String>("flavor", "Flavor to return."),
+        parameter::<String>("name", "Name to return."),
+        parameter::<bool>("history", "Returns servers from the database, newest first, including deleted ones."),
     ];
-    let purge = parameter("purge", "boolean", "Deletes the server also if it is not finished.");
+    let purge = parameter::<bool>("purge", "Deletes the server also if it is not finished.");
     Routes::default()
         .add(
             read(Operation::get("/devservers", "listDevServers", "Lists servers."))
@@ -60,14 +60,14 @@ pub(super) fn routes() -> Routes {
         )
         .add(
             write(Operation::post("/devservers", "createDevServer", "Creates a server."))
-                .query(&[DRY_RUN])
+                .dry_run::<DevServerResource>()
                 .body::<CreateDevServer>(example),
             create,
         )
         .add(
             read(Operation::get("/devservers/{name}", "getDevServer", "Returns a server."))
                 .query(&[USER])
-                .returns::<DevServerResource>(),
+                .returns_object::<DevServerResource>(),
             get,
         )
         .add(
@@ -76,7 +76,7 @@ pub(super) fn routes() -> Routes {
                 "patchDevServer",
                 "Changes a server by a merge patch of its spec.",
             ))
-            .query(&[DRY_RUN])
+            .dry_run::<DevServerResource>()
             .body::<Map<String, Value>>(json!({"idle": {"timeout": "1h"}})),
             patch,
         )
@@ -86,7 +86,8 @@ pub(super) fn routes() -> Routes {
                 "deleteDevServer",
                 "Stops a server, or deletes it if it is finished.",
             ))
-            .query(&[UID, purge, DRY_RUN]),
+            .query(&[UID, purge])
+            .dry_run::<DevServerResource>(),
             delete,
         )
         .add(
@@ -189,12 +190,13 @@ async fn get(
 async fn create(
     State(app): State<App>,
     ctx: RequestContext,
-    Params(query): Params<OwnerQuery>,
+    Params(query): Params<ChangeQuery>,
     body: JsonBody<CreateDevServer>,
 ) -> Result<Response> {
     let user = ctx.user(query.user.as_deref());
     let name = body.value.name.to_string();
     authorize_user(&app, &ctx, Action::WriteServers, user, ("user", user))?;
+    check_user_exists(&app, user)?;
     let mut spec = body.value.spec;
     let needs_default = !spec.contains_key("home");
     if needs_default {
@@ -257,7 +259,7 @@ async fn patch(
     State(app): State<App>,
     ctx: RequestContext,
     Name(name): Name,
-    Params(query): Params<OwnerQuery>,
+    Params(query): Params<ChangeQuery>,
     body: JsonBody<Map<String, Value>>,
 ) -> Result<Response> {
     let user = ctx.user(query.user.as_deref());

@@ -47,7 +47,7 @@ pub(super) fn routes() -> Routes {
             Operation::post("/devservers/{name}/heartbeat", "sendHeartbeat", "Reports that a server is in use.")
                 .requires(Action::WriteServers)
                 .query(&[USER])
-                .status(202),
+                .returns_nothing(202),
             heartbeat,
         )
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
 use http::header;
 use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -18,7 +19,7 @@ use serde::Deserialize;
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 use tokio_util::io::ReaderStream;
 
-use super::{OwnerQuery, USER, authorize_user};
+use super::{OwnerQuery, USER, authorize_user, wait_until_rejected};
 use crate::api::App;
 use crate::api::body::{Json, Name, Params};
 use crate::api::context::RequestContext;
@@ -31,20 +32,20 @@ const SERVER_CONTAINER: &str = "dev";
 pub(super) fn routes() -> Routes {
     let parameters = [
         USER,
-        parameter("pod", "string", "Pod of the server. Defaults to the first."),
-        parameter("container", "string", "Container. Defaults to the one that users work in."),
-        parameter("follow", "boolean", "Continues with new lines."),
-        parameter("tail", "integer", "Number of last lines."),
-        parameter("since", "string", "Time before now, such as 10m."),
-        parameter("timestamps", "boolean", "Adds the time to each line."),
-        parameter("previous", "boolean", "Logs of the previous container."),
+        parameter::<String>("pod", "Pod of the server. Defaults to the first."),
+        parameter::<String>("container", "Container. Defaults to the one that users work in."),
+        parameter::<bool>("follow", "Continues with new lines."),
+        parameter::<u32>("tail", "Number of last lines."),
+        parameter::<Duration>("since", "Time before now, such as 10m."),
+        parameter::<bool>("timestamps", "Adds the time to each line."),
+        parameter::<bool>("previous", "Logs of the previous container."),
     ];
     Routes::default()
         .add(
             Operation::get("/devservers/{name}/logs", "getLogs", "Returns the logs of a server.")
                 .requires(Action::ReadServers)
                 .query(&parameters)
-                .streams("text/plain"),
+                .streams::<String>("text/plain"),
             logs,
         )
         .add(
@@ -75,7 +76,7 @@ struct LogQuery {
     container: Option<String>,
     #[serde(default)]
     follow: bool,
-    tail: Option<i64>,
+    tail: Option<u32>,
     since: Option<Duration>,
     #[serde(default)]
     timestamps: bool,
@@ -99,7 +100,7 @@ async fn logs(
     let params = LogParams {
         container: Some(query.container.unwrap_or_else(|| SERVER_CONTAINER.to_owned())),
         follow: query.follow,
-        tail_lines: query.tail,
+        tail_lines: query.tail.map(i64::from),
         since_seconds: query.since.and_then(|since| i64::try_from(since.as_std().as_secs()).ok()),
         timestamps: query.timestamps,
         previous: query.previous,
@@ -107,7 +108,8 @@ async fn logs(
     };
     let pods: Api<Pod> = Api::namespaced(app.kube.clone(), &odc_api::namespace::for_user(user));
     let stream = pods.log_stream(&pod, &params).await?;
-    let body = Body::from_stream(ReaderStream::new(stream.compat()));
+    let lines = ReaderStream::new(stream.compat());
+    let body = Body::from_stream(lines.take_until(Box::pin(wait_until_rejected(app, ctx))));
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
 }
 

@@ -13,7 +13,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::devserver::{merge, reject_unknown_fields};
-use super::{CURSOR, DRY_RUN, LIMIT, OwnerQuery, PageQuery, UID, USER, authorize_list, authorize_user, listed_user};
+use super::{
+    CURSOR, ChangeQuery, LIMIT, LISTED_USER, OwnerQuery, PageQuery, UID, USER, authorize_list, authorize_user,
+    check_user_exists, listed_user,
+};
 use crate::api::App;
 use crate::api::accept::{accept, preconditions};
 use crate::api::body::{Json, JsonBody, Name, Params};
@@ -26,29 +29,29 @@ use crate::message::{self, Message};
 pub(super) fn routes() -> Routes {
     let read = |operation: Operation| operation.requires(Action::ReadDisks);
     let write = |operation: Operation| operation.requires(Action::WriteDisks).query(&[USER]).accepted();
-    let confirm = parameter("confirm", "string", "Name of the disk: deletes its data now, without retention.");
+    let confirm = parameter::<String>("confirm", "Name of the disk: deletes its data now, without retention.");
     Routes::default()
         .add(
             read(Operation::get("/disks", "listDisks", "Lists disks."))
-                .query(&[USER, CURSOR, LIMIT])
+                .query(&[LISTED_USER, CURSOR, LIMIT])
                 .returns::<Page<DiskResource>>(),
             list,
         )
         .add(
             write(Operation::post("/disks", "createDisk", "Creates a disk."))
-                .query(&[DRY_RUN])
+                .dry_run::<DiskResource>()
                 .body::<CreateDisk>(json!({"name": "data", "size": "50Gi"})),
             create,
         )
         .add(
             read(Operation::get("/disks/{name}", "getDisk", "Returns a disk."))
                 .query(&[USER])
-                .returns::<DiskResource>(),
+                .returns_object::<DiskResource>(),
             get,
         )
         .add(
             write(Operation::patch("/disks/{name}", "patchDisk", "Changes a disk by a merge patch of its spec."))
-                .query(&[DRY_RUN])
+                .dry_run::<DiskResource>()
                 .body::<Map<String, Value>>(json!({"size": "100Gi"})),
             patch,
         )
@@ -75,7 +78,7 @@ pub(super) fn routes() -> Routes {
                 "Returns the listing of the files of a restore point.",
             ))
             .query(&[USER])
-            .streams("application/octet-stream"),
+            .streams::<Value>("application/octet-stream"),
             content,
         )
 }
@@ -104,12 +107,13 @@ async fn get(
 async fn create(
     State(app): State<App>,
     ctx: RequestContext,
-    Params(query): Params<OwnerQuery>,
+    Params(query): Params<ChangeQuery>,
     body: JsonBody<CreateDisk>,
 ) -> Result<Response> {
     let user = ctx.user(query.user.as_deref());
     let name = body.value.name.to_string();
     authorize_user(&app, &ctx, Action::WriteDisks, user, ("user", user))?;
+    check_user_exists(&app, user)?;
     let object = json!({
         "apiVersion": odc_api::API_VERSION,
         "kind": "Disk",
@@ -142,7 +146,7 @@ async fn patch(
     State(app): State<App>,
     ctx: RequestContext,
     Name(name): Name,
-    Params(query): Params<OwnerQuery>,
+    Params(query): Params<ChangeQuery>,
     body: JsonBody<Map<String, Value>>,
 ) -> Result<Response> {
     let user = ctx.user(query.user.as_deref());

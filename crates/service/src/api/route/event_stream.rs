@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -17,12 +18,12 @@ use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{ALL, USER, authorize_all, authorize_list, listed_user};
+use super::{ALL, LISTED_USER, authorize_all, authorize_list, listed_user, wait_until_rejected};
 use crate::api::App;
 use crate::api::body::Params;
 use crate::api::context::RequestContext;
 use crate::api::document::{Operation, Routes, parameter};
-use crate::api::error::Result;
+use crate::api::error::{Error, Result};
 use crate::api::events::body;
 
 /// How often a quiet stream sends something, so that proxies keep it open and clients that are gone are noticed.
@@ -31,24 +32,21 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn routes() -> Routes {
-    let initial = parameter("initial", "boolean", "Sends the existing servers first, then the event synced.");
-    let server = parameter("server", "string", "Server whose events to send.");
+    let initial = parameter::<bool>("initial", "Sends the existing servers first, then the event synced.");
+    let server = parameter::<String>("server", "Server whose events to send.");
     Routes::default()
         .add(
             Operation::get("/events", "streamEvents", "Streams events of servers as server-sent events.")
                 .requires(Action::ReadServers)
-                .query(&[USER, ALL, server, initial])
-                .returns::<Event>()
-                .streams("text/event-stream"),
+                .query(&[LISTED_USER, ALL, server, initial])
+                .streams::<Event>("text/event-stream"),
             sse,
         )
         .add(
             Operation::get("/events/ws", "streamEventsWebSocket", "Streams events of servers over WebSocket.")
                 .requires(Action::ReadServers)
-                .query(&[USER, ALL, server, initial])
-                .status(101)
-                .returns::<Event>()
-                .streams("application/json"),
+                .query(&[LISTED_USER, ALL, server, initial])
+                .upgrades(),
             websocket,
         )
 }
@@ -88,9 +86,10 @@ async fn websocket(
     State(app): State<App>,
     ctx: RequestContext,
     Params(query): Params<EventQuery>,
-    upgrade: WebSocketUpgrade,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response> {
     authorize_events(&app, &ctx, &query)?;
+    let upgrade = upgrade.map_err(|rejection| Error::invalid(rejection.body_text()))?;
     Ok(upgrade.on_upgrade(move |socket| send(socket, events(app, ctx, query))).into_response())
 }
 
@@ -135,12 +134,13 @@ fn events(app: App, ctx: RequestContext, query: EventQuery) -> impl Stream<Item 
         }
         first.push(Arc::new(app.events.event(EventType::Synced, None, None, json!({}))));
     }
+    let rejected = Box::pin(wait_until_rejected(app.clone(), ctx.clone()));
     let subscription = Subscription { receiver, app, ctx, query, start };
     let live = stream::unfold(subscription, |mut subscription| async {
         let event = subscription.next().await?;
         Some((event, subscription))
     });
-    stream::iter(first).chain(live)
+    stream::iter(first).chain(live).take_until(rejected)
 }
 
 struct Subscription {

@@ -67,7 +67,7 @@ pub(super) fn routes() -> Routes {
             Operation::get("/disk-operations/{name}", "getDiskOperation", "Returns an operation on a disk.")
                 .requires(Action::ReadDisks)
                 .query(&[USER])
-                .returns::<DiskOperationResource>(),
+                .returns_object::<DiskOperationResource>(),
             get,
         )
         .add(

@@ -9,7 +9,7 @@ use odc_core::access::{Action, Target};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{OwnerQuery, USER, authorize, authorize_user};
+use super::{OwnerQuery, USER, authorize, authorize_user, check_user_exists};
 use crate::api::App;
 use crate::api::body::{Json, JsonBody, Params};
 use crate::api::context::RequestContext;
@@ -18,11 +18,12 @@ use crate::api::error::{Error, Result};
 use crate::api::queue;
 
 pub(super) fn routes() -> Routes {
-    let all = parameter("all", "boolean", "Returns the servers of all users, for administrators and auditors.");
+    let all = parameter::<bool>("all", "Returns the servers of all users, for administrators and auditors.");
     Routes::default()
         .add(
             Operation::get("/queue", "listQueues", "Returns the queue of each flavor, without names.")
-                .requires(Action::ReadCatalog),
+                .requires(Action::ReadCatalog)
+                .returns::<Page<Queue>>(),
             queues,
         )
         .add(
@@ -32,7 +33,8 @@ pub(super) fn routes() -> Routes {
                 "Returns pending servers with position and estimated start.",
             )
             .requires(Action::ReadServers)
-            .query(&[USER, all]),
+            .query(&[USER, all])
+            .returns::<Page<QueueEntry>>(),
             entries,
         )
         .add(
@@ -42,20 +44,23 @@ pub(super) fn routes() -> Routes {
                 "Returns when a new server of each flavor and size would start.",
             )
             .requires(Action::ReadCatalog)
-            .query(&[USER]),
+            .query(&[USER])
+            .returns::<Page<Availability>>(),
             availability,
         )
         .add(
             Operation::post("/queue/dry-run", "dryRun", "Returns when a server would start, and what it waits for.")
                 .requires(Action::ReadServers)
                 .query(&[USER])
-                .body::<serde_json::Value>(json!({"flavor": "cpu", "lifetime": "8h"})),
+                .body::<DryRunSpec>(json!({"flavor": "cpu", "lifetime": "8h"}))
+                .returns::<DryRunStatus>(),
             dry_run,
         )
         .add(
             Operation::post("/queue/what-if", "whatIf", "Returns which starts other quotas would change.")
                 .requires(Action::ReadCluster)
-                .body::<serde_json::Value>(json!({"users": {"ada": {"devices": 4}}})),
+                .body::<WhatIfSpec>(json!({"users": {"ada": {"devices": 4}}}))
+                .returns::<WhatIfStatus>(),
             what_if,
         )
 }
@@ -94,7 +99,7 @@ async fn entries(
 fn namespace(app: &App, ctx: &RequestContext, action: Action, user: Option<&str>) -> Result<String> {
     let user = ctx.user(user);
     authorize_user(app, ctx, action, user, ("user", user))?;
-    app.cluster.users.get("", user).ok_or_else(|| Error::not_found("user", user))?;
+    check_user_exists(app, user)?;
     Ok(odc_api::namespace::for_user(user))
 }
 

@@ -55,7 +55,7 @@ pub async fn register(client: &Client) -> anyhow::Result<()> {
 /// An operator that serves the API, each time at another address.
 pub struct QueueServer {
     pub operator: Operator,
-    _address: EndpointAddress,
+    pub address: EndpointAddress,
 }
 
 pub async fn start_queue_server(fixture: &Fixture<'_>) -> anyhow::Result<QueueServer> {
@@ -64,7 +64,13 @@ pub async fn start_queue_server(fixture: &Fixture<'_>) -> anyhow::Result<QueueSe
     settings.extend([("ODC_QUEUE_IP", address.ip.as_str()), ("ODC_QUEUE_PORT", address.port.as_str())]);
     let operator = Operator::start(&fixture.kubeconfig, &fixture.directory, &settings).await?;
     fixture.wait_user_ready("ada").await.with_context(|| operator.log_tail())?;
-    let slices: Api<EndpointSlice> = Api::namespaced(fixture.plane.client.clone(), "odc-system");
+    wait_served(&fixture.plane.client, &address).await.with_context(|| operator.log_tail())?;
+    Ok(QueueServer { operator, address })
+}
+
+/// Waits until the API server serves the API at this address.
+pub async fn wait_served(client: &Client, address: &EndpointAddress) -> anyhow::Result<()> {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "odc-system");
     let published = |slice: Option<&EndpointSlice>| {
         slice.is_some_and(|slice| slice.endpoints.iter().any(|endpoint| endpoint.addresses == [address.ip.as_str()]))
             && slice.is_some_and(|slice| {
@@ -75,18 +81,15 @@ pub async fn start_queue_server(fixture: &Fixture<'_>) -> anyhow::Result<QueueSe
                     .any(|port| port.port.map(|port| port.to_string()) == Some(address.port.clone()))
             })
     };
-    wait_for(&slices, "odc-queue", "published", published).await.with_context(|| operator.log_tail())?;
-    let services: Api<APIService> = Api::all(fixture.plane.client.clone());
+    wait_for(&slices, "odc-queue", "published", published).await?;
+    let services: Api<APIService> = Api::all(client.clone());
     let available = |service: Option<&APIService>| {
         let conditions = service.and_then(|service| service.status.as_ref()?.conditions.as_ref());
         conditions.into_iter().flatten().any(|condition| condition.type_ == "Available" && condition.status == "True")
     };
-    wait_for(&services, SERVICE, "available", available).await.with_context(|| operator.log_tail())?;
+    wait_for(&services, SERVICE, "available", available).await?;
     // The API server registers the path independently of the condition, and answers 404 before.
-    wait::until("served API", TIMEOUT, async || Ok(get::<Value>(&fixture.plane.client, "/queues").await.map(drop)?))
-        .await
-        .with_context(|| operator.log_tail())?;
-    Ok(QueueServer { operator, _address: address })
+    wait::until("served API", TIMEOUT, async || Ok(get::<Value>(client, "/queues").await.map(drop)?)).await
 }
 
 fn code(error: &kube::Error) -> u16 {
@@ -101,7 +104,7 @@ async fn queue_api_respects_the_permissions_of_users() -> anyhow::Result<()> {
     with_fixture(async |fixture| {
         let admin = &fixture.plane.client;
         register(admin).await?;
-        let QueueServer { operator, _address } = start_queue_server(fixture).await?;
+        let QueueServer { operator, address: _address } = start_queue_server(fixture).await?;
         manifests::apply(admin, &user("bob")).await?;
         fixture.wait_user_ready("bob").await?;
         let ada = client_with_token(fixture, &service_account_token(admin, NAMESPACE, "odc-user").await?).await?;
@@ -254,7 +257,7 @@ async fn objects_of_the_queue_api_are_repaired_and_otherwise_not_written() -> an
     with_fixture(async |fixture| {
         let admin = &fixture.plane.client;
         register(admin).await?;
-        let QueueServer { operator, _address } = start_queue_server(fixture).await?;
+        let QueueServer { operator, address: _address } = start_queue_server(fixture).await?;
         let services: Api<APIService> = Api::all(admin.clone());
         let slices: Api<EndpointSlice> = Api::namespaced(admin.clone(), "odc-system");
         let secrets: Api<Secret> = Api::namespaced(admin.clone(), "odc-system");
@@ -326,7 +329,7 @@ async fn what_if_is_restricted_to_administrators() -> anyhow::Result<()> {
     with_fixture(async |fixture| {
         let admin = &fixture.plane.client;
         register(admin).await?;
-        let QueueServer { operator, _address } = start_queue_server(fixture).await?;
+        let QueueServer { operator, address: _address } = start_queue_server(fixture).await?;
         let team = json!({"apiVersion": "odc.dev/v1alpha1", "kind": "Team", "metadata": {"name": "vision"},
             "spec": {"members": ["ada"], "quota": {"devices": 4}}});
         manifests::apply(admin, &team).await?;

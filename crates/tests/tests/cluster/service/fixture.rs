@@ -13,12 +13,26 @@ use odc_tests::{Service, manifests, wait};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 
+use crate::endpoint_address::EndpointAddress;
+use crate::operator::queue_api::{self, QueueServer};
+
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Creates the flavor `cpu` and the user `ada` with a namespace. No operator runs.
 pub async fn create_objects(service: &Service<'_>) -> anyhow::Result<()> {
     manifests::apply(&service.plane.client, &flavor()).await?;
     service.create_user("ada").await
+}
+
+/// Registers `queue.odc.dev` and starts an operator that serves it.
+pub async fn start_queue(service: &Service<'_>) -> anyhow::Result<QueueServer> {
+    let client = &service.plane.client;
+    queue_api::register(client).await?;
+    let address = EndpointAddress::allocate()?;
+    let settings = [("ODC_QUEUE_IP", address.ip.as_str()), ("ODC_QUEUE_PORT", address.port.as_str())];
+    let operator = service.start_operator(&settings).await?;
+    queue_api::wait_served(client, &address).await.with_context(|| operator.log_tail())?;
+    Ok(QueueServer { operator, address })
 }
 
 /// Returns the flavor `cpu`.

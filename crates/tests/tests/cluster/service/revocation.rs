@@ -24,6 +24,7 @@ async fn revoke(service: &Service<'_>, ada: &ApiClient, second: &ServiceProcess)
     for client in &clients {
         assert_eq!(client.get("/devservers").await?.status, 200);
     }
+    let mut events = clients[1].events("/events").await?;
     let path = format!("/keys/{}", created.body["id"].as_str().unwrap_or_default());
     assert_eq!(ada.delete(&path).await?.status, 204);
     let revoked_at = Instant::now();
@@ -36,6 +37,11 @@ async fn revoke(service: &Service<'_>, ada: &ApiClient, second: &ServiceProcess)
     .await?;
     let accepted = revoked_at.elapsed();
     assert_eq!(first.get("/devservers").await?.status, 401);
+    let ended = async {
+        while events.next().await?.is_some() {}
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(TIMEOUT, ended).await.context("the stream of a revoked key continues")??;
     Ok(accepted)
 }
 
