@@ -15,9 +15,8 @@ fn check(given: &Request, has_pods: bool, expect: QueueIntent) {
 
 #[track_caller]
 fn check_until(given: &Request, has_pods: bool, expect: (QueueIntent, Option<Timestamp>)) {
-    let intent = given.check(|checked| {
-        queue_intent(&given.server, QueueRequest::new(checked), || has_pods, &settings(), at(1_000))
-    });
+    let intent = given
+        .check(|checked| queue_intent(&given.server, QueueRequest::new(checked), || has_pods, &settings(), at(1_000)));
     assert_eq!(intent, expect);
 }
 

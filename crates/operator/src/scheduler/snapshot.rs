@@ -38,16 +38,11 @@ pub type AssumedAdmissions = HashMap<String, (Arc<DevServer>, u64)>;
 
 impl OwnedSnapshot {
     /// Takes a snapshot of the caches.
-    pub fn take(
-        ctx: &Context,
-        assumed: &AssumedAdmissions,
-        queued_since: QueuedSince<'_>,
-    ) -> Self {
+    pub fn take(ctx: &Context, assumed: &AssumedAdmissions, queued_since: QueuedSince<'_>) -> Self {
         let now = ctx.now();
         let (limits, pods) = (limits(ctx), ctx.cluster.pods.all());
         let mounted = pods.iter().map(|pod| &**pod);
-        let attached =
-            AttachedVolumes::new(limits, mounted, |namespace, claim| attachment(ctx, namespace, claim));
+        let attached = AttachedVolumes::new(limits, mounted, |namespace, claim| attachment(ctx, namespace, claim));
         let mut snapshot = Self {
             nodes: nodes(ctx, &pods),
             attached: Arc::new(attached),

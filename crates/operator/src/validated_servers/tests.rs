@@ -137,6 +137,9 @@ fn with_claims(count: usize) -> Value {
     json!({"flavor": "cpu", "home": {"claim": "c0"}, "volumes": volumes})
 }
 
+/// A change of the cached objects.
+type Change = fn(&mut Caches);
+
 #[tokio::test]
 async fn request_is_validated_again_only_after_a_change_of_what_it_depends_on() {
     let mut caches = Caches::new();
@@ -145,7 +148,7 @@ async fn request_is_validated_again_only_after_a_change_of_what_it_depends_on() 
     let spec = json!({"team": "vision", "home": {"claim": "c0"}, "access": {"users": ["bob"]}});
     let server = caches.set_server("box", &spec, &Value::Null);
     let on_disk = caches.set_server("other", &json!({"home": {"disk": "work"}}), &Value::Null);
-    let changes: [(&str, fn(&mut Caches)); 11] = [
+    let changes: [(&str, Change); 11] = [
         ("owner", |caches| caches.set_user("ada", &json!({"defaults": {"flavor": "gpu"}}))),
         ("guest", |caches| caches.set_user("bob", &json!({"weight": 2}))),
         ("team", |caches| caches.set_team(&json!({"members": []}))),
@@ -179,7 +182,7 @@ async fn request_is_validated_again_only_after_a_change_of_what_it_depends_on() 
                 "spec": {"containers": [], "volumes": [{"name": "home", "persistentVolumeClaim": {"claimName": "c0"}}]}}))
             .unwrap();
             let key = ("dev-ada".to_owned(), "third-0".to_owned());
-            caches.cluster.pods.insert(key.clone(), cluster::Pod::from_api(&pod), 1);
+            caches.cluster.pods.insert(key.clone(), Pod::from_api(&pod), 1);
             caches.cluster.index_pod(&key);
         }),
     ];
