@@ -1,4 +1,4 @@
-//! Every route of the served document, sent by every kind of caller. `authorization.txt` has the expected answers.
+//! Sends every route of the served document as every kind of caller. `authorization/matrix.txt` has the answers.
 
 mod matrix;
 mod objects;
